@@ -1,0 +1,1 @@
+"""Presents Runs; its process never loads torch, triton or pynvml."""

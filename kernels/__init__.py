@@ -1,0 +1,1 @@
+"""Mathematics, schedule and bytes of attention kernels; knows nothing of clocks or pixels."""

@@ -1,0 +1,14 @@
+"""Naive attention: the score matrix is written to HBM and read back between launches."""
+
+from kernels.base import AttentionKernel
+from kernels.naive.schedule import schedule, temporaries
+
+KERNEL = AttentionKernel(
+    name="naive",
+    title="Naive",
+    schedule=schedule,
+    temporaries=temporaries,
+    refuse=lambda problem, tile, gpu: None,
+    is_tiled=False,
+    has_trace=False,
+)

@@ -1,0 +1,71 @@
+"""Naive: attention as written on paper, one library launch for each step.
+
+Nothing is fused: the score matrix S [batch, heads, seq_len_q, seq_len_kv] and the probabilities P go to HBM.
+
+Grid      the library's
+Tiles     the library's
+State     none: softmax sees whole rows
+HBM       requested read and written: the operands of each launch (equals schedule(); a test checks it)
+Numerics  S and P in the inputs' dtype, products accumulated in float32, mask −inf; float32 means ieee float32
+Paper     Dao et al. 2022, Algorithm 0 (standard attention)
+"""
+
+from contextlib import nullcontext
+from functools import lru_cache
+
+import torch
+
+from kernels.naive.schedule import blind_rows
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.run import LaunchHook, Output
+
+
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    launch: LaunchHook = nullcontext,
+    finite: bool = False,
+) -> Output:
+    """O of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem. GQA folds a group's queries together."""
+    folded = (problem.batch, problem.kv_heads, problem.group * problem.seq_len_q)
+    by_head = (problem.batch, problem.heads, problem.seq_len_q)
+    hidden = hidden_scores(problem, q.device) if problem.is_masked else None
+    with launch("qk"):
+        s = q.reshape(*folded, problem.head_dim) @ k.transpose(-2, -1)
+    with launch("scale"):
+        s.mul_(problem.sm_scale)
+    if hidden is not None:
+        with launch("mask"):
+            s.view(*by_head, problem.seq_len_kv).masked_fill_(hidden, float("-inf"))
+    with launch("softmax"):
+        p = torch.softmax(s, dim=-1)
+    with launch("pv"):
+        o = p @ v
+    if hidden is not None and not finite:
+        o = _keep_hidden_values_out(o, p, v, ~hidden.repeat(problem.group, 1))
+    o = o.view(*by_head, problem.head_dim)
+    blind = blind_rows(problem)
+    if blind:
+        with launch("blind_rows"):
+            o[:, :, :blind].zero_()
+    return Output(o)
+
+
+@lru_cache(maxsize=2)
+def hidden_scores(problem: AttentionProblem, device: torch.device) -> torch.Tensor:
+    """Boolean [seq_len_q, seq_len_kv], true where the mask hides a score; an input, built outside the measured run."""
+    lo, hi = (torch.from_numpy(end).to(device)[:, None] for end in problem.visible_keys())
+    key = torch.arange(problem.seq_len_kv, device=device)
+    return (key < lo) | (key >= hi)
+
+
+def _keep_hidden_values_out(o: torch.Tensor, p: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """O where a query sees a non-finite value, the sum over the finite ones elsewhere: 0 · NaN is NaN."""
+    finite = v.isfinite()
+    if bool(finite.all()):
+        return o
+    sees_bad = seen.float() @ (~finite).float() > 0
+    return torch.where(sees_bad, o, p @ v.where(finite, 0))

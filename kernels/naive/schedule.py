@@ -1,0 +1,40 @@
+"""Naive attention: five launches over the whole score matrix, each reading its operands and writing its result."""
+
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.schedule import Launch, Schedule
+
+
+def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
+    """The launches with their operands' bytes, each operand counted once.
+
+    What a library's GEMM or softmax re-reads inside one launch is not known from outside; compare L2↔SM bytes.
+    `tile` does not matter: nothing is tiled here.
+    """
+    size, scores = problem.tensor_bytes, problem.score_bytes
+    launches = [
+        Launch("qk", {"q": size["q"], "k": size["k"]}, {"s": scores}),
+        Launch("scale", {"s": scores}, {"s": scores}),
+    ]
+    if problem.is_masked:
+        hidden = problem.seq_len_q * problem.seq_len_kv
+        launches.append(Launch("mask", {"s": scores, "mask": hidden}, {"s": scores}))
+    launches += [
+        Launch("softmax", {"s": scores}, {"p": scores}),
+        Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}),
+    ]
+    blind = blind_rows(problem)
+    if blind:
+        launches.append(Launch("blind_rows", {}, {"o": size["o"] // problem.seq_len_q * blind}))
+    return Schedule("naive", problem, tuple(launches))
+
+
+def blind_rows(problem: AttentionProblem) -> int:
+    """Leading queries that attend to nothing: their softmax is 0/0 and their O is set to 0 afterwards."""
+    lo, hi = problem.visible_keys()
+    return int((lo == hi).sum())
+
+
+def temporaries(problem: AttentionProblem) -> dict[str, int]:
+    """S and P are alive together while softmax runs; the boolean mask is there all along."""
+    mask = problem.seq_len_q * problem.seq_len_kv if problem.is_masked else 0
+    return {"s": problem.score_bytes, "p": problem.score_bytes} | ({"mask": mask} if mask else {})

@@ -1,0 +1,176 @@
+"""What is computed (AttentionProblem) and how it is cut into tiles (TileConfig); checked when built."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+ORDERS = ("linear",)
+MAX_HEAD_DIM = 256
+MAX_SEQ_LEN = 2**24
+MAX_PROGRAMS = 2**31 - 1
+
+Int64Array = NDArray[np.int64]
+
+
+class Refused(ValueError):
+    """A request that cannot run; the message is a sentence for the user that says what to change."""
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """One attention forward pass: O = softmax(Q Kᵀ / √head_dim + mask) V.
+
+    Q and O are [batch, heads, seq_len_q, head_dim]; K and V are [batch, kv_heads, seq_len_kv, head_dim].
+    Query i stands at key position i + seq_len_kv - seq_len_q: masks are aligned bottom-right.
+    `causal` hides keys after that position. `window` W keeps the keys less than W positions away, so a causal
+    window of W sees W keys, itself included.
+
+    Raises Refused if a size is impossible.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 1
+    seq_len_q: int = 1024
+    seq_len_kv: int = 1024
+    head_dim: int = 64
+    dtype: str = "float16"
+    causal: bool = False
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim"):
+            _require_positive_int(name, getattr(self, name))
+        if self.window is not None:
+            _require_positive_int("window", self.window)
+        if not isinstance(self.causal, bool):
+            raise Refused(f"causal is {self.causal!r}; it must be true or false.")
+        if self.dtype not in ELEMENT_BYTES:
+            raise Refused(f"dtype {self.dtype!r} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
+        if self.heads % self.kv_heads:
+            raise Refused(
+                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; "
+                f"choose one of {', '.join(map(str, _divisors(self.heads)))}."
+            )
+        if self.head_dim > MAX_HEAD_DIM:
+            raise Refused(f"head_dim {self.head_dim} is above {MAX_HEAD_DIM}; choose 1 to {MAX_HEAD_DIM}.")
+        for name in ("seq_len_q", "seq_len_kv"):
+            if getattr(self, name) > MAX_SEQ_LEN:
+                raise Refused(f"{name} {getattr(self, name)} is above {MAX_SEQ_LEN}; choose a shorter sequence.")
+        if self.batch * self.heads * self.seq_len_q > MAX_PROGRAMS * 1024:
+            raise Refused("batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller.")
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element of Q, K, V, O."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def sm_scale(self) -> float:
+        """The factor on the scores, 1 / √head_dim."""
+        return float(self.head_dim**-0.5)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one K/V head (GQA); 1 without sharing."""
+        return self.heads // self.kv_heads
+
+    def visible_keys(self, first: int = 0, stop: int | None = None) -> tuple[Int64Array, Int64Array]:
+        """The half-open key range [lo, hi) that each query of [first, stop) sees; lo == hi where it sees none."""
+        queries = np.arange(first, self.seq_len_q if stop is None else stop, dtype=np.int64)
+        position = queries + self.seq_len_kv - self.seq_len_q
+        lo = np.zeros_like(position)
+        hi = np.full_like(position, self.seq_len_kv)
+        if self.causal:
+            hi = position + 1
+        if self.window is not None:
+            lo = position - self.window + 1
+            hi = np.minimum(hi, position + self.window)
+        lo = np.clip(lo, 0, self.seq_len_kv)
+        return lo, np.maximum(np.clip(hi, 0, self.seq_len_kv), lo)
+
+    @property
+    def visible_pairs(self) -> int:
+        """Scores that the mask lets through, of one head."""
+        lo, hi = self.visible_keys()
+        return int((hi - lo).sum())
+
+    @property
+    def is_masked(self) -> bool:
+        """True where causal or window hides at least one score."""
+        return self.visible_pairs < self.seq_len_q * self.seq_len_kv
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the two matrix products over the visible scores: 4 · pairs · head_dim."""
+        return 4 * self.batch * self.heads * self.visible_pairs * self.head_dim
+
+    @property
+    def tensor_bytes(self) -> dict[str, int]:
+        """Size in bytes of each whole input and output tensor."""
+        q = self.batch * self.heads * self.seq_len_q * self.head_dim * self.element_bytes
+        kv = self.batch * self.kv_heads * self.seq_len_kv * self.head_dim * self.element_bytes
+        return {"q": q, "k": kv, "v": kv, "o": q, "lse": self.batch * self.heads * self.seq_len_q * 4}
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Q, K, V read once and O written once; K and V rows that the mask hides from every query do not count."""
+        lo, hi = self.visible_keys()
+        seeing = hi > lo
+        seen_keys = int(hi[seeing].max() - lo[seeing].min()) if seeing.any() else 0
+        size = self.tensor_bytes
+        return size["q"] + size["o"] + (size["k"] + size["v"]) // self.seq_len_kv * seen_keys
+
+    @property
+    def score_bytes(self) -> int:
+        """Size in bytes of the whole score matrix S in `dtype`, all batches and heads."""
+        return self.batch * self.heads * self.seq_len_q * self.seq_len_kv * self.element_bytes
+
+    @property
+    def label(self) -> str:
+        """Short name for headings: (batch, heads, seq, head_dim), dtype, mask."""
+        heads = f"{self.heads}" if self.group == 1 else f"{self.heads}/{self.kv_heads}"
+        seq = f"{self.seq_len_q}" if self.seq_len_q == self.seq_len_kv else f"{self.seq_len_q}×{self.seq_len_kv}"
+        mask = "causal" if self.causal else "full mask"
+        window = "" if self.window is None else f", window {self.window}"
+        return f"({self.batch}, {heads}, {seq}, {self.head_dim}) {self.dtype}, {mask}{window}"
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """How a tiled kernel cuts the problem; the names are those of the kernels' constexprs. Raises Refused."""
+
+    BLOCK_M: int = 64
+    BLOCK_N: int = 64
+    num_warps: int = 4
+    num_stages: int = 3
+    order: str = "linear"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name != "order":
+                _require_positive_int(field.name, getattr(self, field.name))
+        for name, largest in (("BLOCK_M", 1024), ("BLOCK_N", 1024), ("num_warps", 32)):
+            value = getattr(self, name)
+            if value & (value - 1) or value > largest:
+                raise Refused(
+                    f"{name} is {value}; it must be a power of two up to {largest}, "
+                    f"such as {min(largest, 1 << max(0, value.bit_length() - 1))}."
+                )
+        if self.num_stages > 8:
+            raise Refused(f"num_stages is {self.num_stages}; choose 1 to 8.")
+        if self.order not in ORDERS:
+            raise Refused(f"order {self.order!r} is not known; choose {', '.join(ORDERS)}.")
+
+
+def _require_positive_int(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused(f"{name} is {value!r}; it must be a whole number.")
+    if value < 1:
+        raise Refused(f"{name} is {value}; it must be at least 1.")
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -1,0 +1,56 @@
+"""The specification: attention in float64, eager, in chunks of queries that fit in memory."""
+
+from collections.abc import Iterator
+
+import torch
+
+from kernels.problem import AttentionProblem
+
+CHUNK_ELEMENTS = 2**26  # float64 scores held at once: 512 MiB
+
+
+def reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem, rows: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(O float64 [batch, heads, rows, head_dim], LSE float64 [batch, heads, rows]) on q's device.
+
+    `rows` (int64, sorted) picks queries; all by default. Hidden keys and values never touch the result, not even NaN;
+    queries that see nothing give O = 0 and LSE = −inf.
+    """
+    rows = torch.arange(problem.seq_len_q, device=q.device) if rows is None else rows.to(q.device)
+    shape = (problem.batch, problem.heads, len(rows))
+    o = torch.empty(*shape, problem.head_dim, dtype=torch.float64, device=q.device)
+    lse = torch.empty(shape, dtype=torch.float64, device=q.device)
+    for batch in range(problem.batch):
+        for head in range(problem.heads):
+            k64, v64 = (t[batch, head // problem.group].double() for t in (k, v))
+            for part, s in score_chunks(q[batch, head], k64, problem, rows):
+                lse[batch, head, part] = torch.logsumexp(s, -1)
+                p = torch.softmax(s, -1).nan_to_num_(0.0) if torch.isinf(s).all(-1).any() else torch.softmax(s, -1)
+                o[batch, head, part] = weighted_sum(p, v64, s)
+    return o, lse
+
+
+def score_chunks(
+    q: torch.Tensor, k64: torch.Tensor, problem: AttentionProblem, rows: torch.Tensor
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """(slice of rows, scaled and masked float64 scores [chunk, seq_len_kv]) of one (batch, head)."""
+    lo, hi = (torch.from_numpy(end).to(q.device)[rows] for end in problem.visible_keys())
+    key = torch.arange(problem.seq_len_kv, device=q.device)
+    chunk = max(1, CHUNK_ELEMENTS // problem.seq_len_kv)
+    for start in range(0, len(rows), chunk):
+        part = slice(start, min(start + chunk, len(rows)))
+        s = q[rows[part]].double() @ k64.T * problem.sm_scale
+        if problem.is_masked:
+            s.masked_fill_((key < lo[part, None]) | (key >= hi[part, None]), float("-inf"))
+        yield part, s
+
+
+def weighted_sum(p: torch.Tensor, v64: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """P V in float64; a non-finite row of V counts only for the queries that see it, since 0 · NaN is NaN."""
+    finite = v64.isfinite()
+    if bool(finite.all()):
+        return p @ v64
+    seen = (s > float("-inf")).double()
+    sees_bad = seen @ (~finite).double() > 0
+    return torch.where(sees_bad, p @ v64, p @ v64.where(finite, 0.0))

@@ -1,0 +1,72 @@
+"""The contract of every kernel's forward: what it takes, what it gives back, how it tells its launches apart."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kernels.problem import AttentionProblem, TileConfig
+
+LaunchHook = Callable[[str], AbstractContextManager[object]]
+
+
+@dataclass
+class StateTrace:
+    """Where a traced kernel writes its softmax state; all tensors are float32 on the kernel's device.
+
+    Rows [row_start, row_stop) of one (batch, head) are recorded after every KV tile, so m, l, alpha and acc_norm are
+    [rows, kv_tiles]; NaN marks tiles the mask skips. m and l are in natural units: l is the sum of exp(s - m), alpha
+    the factor exp(m_old - m_new), acc_norm the Euclidean norm of the row of acc. acc [acc_steps, BLOCK_M, head_dim] is
+    the whole accumulator of Q tile `acc_tile` after every acc_stride-th KV tile.
+    """
+
+    batch: int
+    head: int
+    row_start: int
+    row_stop: int
+    m: torch.Tensor
+    l: torch.Tensor  # noqa: E741 - the name in the papers
+    alpha: torch.Tensor
+    acc_norm: torch.Tensor
+    acc: torch.Tensor
+    acc_tile: int
+    acc_stride: int
+
+
+@dataclass
+class Timeline:
+    """Where a timed kernel writes, for each program: its SM (int32) and %globaltimer at start and end (int64, ns)."""
+
+    sm: torch.Tensor
+    start: torch.Tensor
+    end: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """O [batch, heads, seq_len_q, head_dim]; LSE float32 [batch, heads, seq_len_q] where the kernel writes one."""
+
+    o: torch.Tensor
+    lse: torch.Tensor | None = None
+
+
+class Forward(Protocol):
+    """A kernel's forward pass; q, k, v may be strided views.
+
+    Each launch runs inside `with launch(name):`. `finite` promises that v holds no NaN and no infinity, as drawn
+    inputs do; without it, hidden non-finite rows of v are kept from the result at extra cost (0 · NaN is NaN).
+    Kernels with `has_trace` also take trace: StateTrace | None and timeline: Timeline | None.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        problem: AttentionProblem,
+        tile: TileConfig,
+        launch: LaunchHook = nullcontext,
+        finite: bool = False,
+    ) -> Output: ...

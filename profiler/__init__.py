@@ -1,0 +1,1 @@
+"""Measures Workloads and saves Runs; knows nothing of pixels."""

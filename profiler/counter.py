@@ -1,0 +1,60 @@
+"""What a source of numbers offers to measure(), and the folder scan that finds every source."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from profiler import counters
+from profiler.run import DeviceInfo, Measurement, Series
+
+if TYPE_CHECKING:
+    from profiler.bench import Bench
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one source found."""
+
+    measurements: tuple[Measurement, ...] = ()
+    samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    series: tuple[Series, ...] = ()
+
+
+class Unavailable(RuntimeError):
+    """A source that cannot answer here; the message says why and what would allow it."""
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A source of numbers for GPU runs.
+
+    quantities lists (name, unit, source) of what a Run gets from it: where unavailable(device) gives a reason, or
+    measuring raises Unavailable, each of them becomes a Measurement of None with that reason. A source either makes
+    its own launches (`measure`) or listens while the others make theirs (`watch`, a context manager that yields a
+    function to call at its end). Sources run in rising `order`; `phase` is the verb the progress line shows.
+    """
+
+    name: str
+    title: str
+    order: int
+    phase: str
+    quantities: tuple[tuple[str, str, str], ...]
+    unavailable: Callable[[DeviceInfo], str | None]
+    measure: "Callable[[Bench], Reading] | None" = None
+    watch: "Callable[[Bench], AbstractContextManager[Callable[[], Reading]]] | None" = None
+
+    def missing(self, reason: str) -> Reading:
+        """The Reading that says why there is none."""
+        return Reading(tuple(Measurement(n, None, unit, source, reason) for n, unit, source in self.quantities))
+
+
+@cache
+def all_counters() -> tuple[Counter, ...]:
+    """Every source below profiler/counters, in rising order."""
+    modules = [importlib.import_module(f"profiler.counters.{m.name}") for m in pkgutil.iter_modules(counters.__path__)]
+    found: list[Counter] = [module.COUNTER for module in modules]
+    return tuple(sorted(found, key=lambda counter: counter.order))

@@ -1,0 +1,198 @@
+"""A Run: everything one Workload's measuring found that cannot be recomputed; plain, frozen, saved as JSON."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiler.codec import NotARun, PackedArray, decode, encode
+from profiler.workload import Workload
+
+FORMAT_VERSION = 1
+MAX_FILE_BYTES = 64 * 2**20
+MEASURED = frozenset({"cupti-range", "cupti-sampling", "ncu", "nvml-gpm", "nvml", "torch", "cuda-event", "interpreter"})
+DERIVED = frozenset({"schedule", "model"})
+UNITS = frozenset({"B", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number with its unit and source; value None means it could not be had, and `note` says why.
+
+    `spread` is the 20th and 80th percentile over repeats, whose median is `value`. `launch` names the kernel launch
+    it belongs to; None means the whole run.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    source: str
+    note: str = ""
+    spread: tuple[float, float] | None = None
+    launch: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in MEASURED | DERIVED:
+            raise NotARun(f"{self.name}: source {self.source[:40]!r} is not known.")
+        if self.unit not in UNITS:
+            raise NotARun(f"{self.name}: unit {self.unit[:40]!r} is not known.")
+        if self.value is None and not self.note:
+            raise NotARun(f"{self.name} has neither a value nor a reason.")
+
+    @property
+    def is_measured(self) -> bool:
+        """True for a counter, clock, allocator or trace; False for closed forms and schedules."""
+        return self.source in MEASURED
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """Facts of the device a Run was made on; None where they could not be read (or a CPU has none).
+
+    Bytes and bytes per second; `source` says where the peak comes from.
+    """
+
+    device: str
+    name: str
+    memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    sm_count: int | None = None
+    l2_bytes: int | None = None
+    shared_memory_per_block: int | None = None
+    peak_hbm_bytes_per_second: float | None = None
+    peak_hbm_source: str = ""
+    peak_flops_per_second: float | None = None
+    peak_flops_source: str = ""
+    driver: str | None = None
+
+
+@dataclass(frozen=True)
+class SoftmaxTrace:
+    """m, l, alpha and |acc| after every KV tile, written by the running kernel, beside exact float64 prefix values.
+
+    Rows [row_start, row_stop) of one (batch, head): m, l, alpha, acc_norm and the exact_ ones are [rows, kv_tiles],
+    NaN where the mask skips the tile. m and l are in natural units (l = Σ exp(s − m)). acc [acc_steps, rows of the Q
+    tile, head_dim] is the whole accumulator of Q tile `acc_tile` after KV tiles 0, acc_stride, 2·acc_stride, …
+    """
+
+    batch: int
+    head: int
+    row_start: int
+    row_stop: int
+    BLOCK_N: int
+    m: PackedArray
+    l: PackedArray  # noqa: E741 - the name in the papers
+    alpha: PackedArray
+    acc_norm: PackedArray
+    exact_m: PackedArray
+    exact_l: PackedArray
+    exact_acc_norm: PackedArray
+    acc: PackedArray
+    acc_tile: int
+    acc_stride: int
+
+
+@dataclass(frozen=True)
+class ProgramTrace:
+    """For each program of one launch: its SM, and start and end in ns after the first start (%globaltimer)."""
+
+    launch: str
+    sm: PackedArray
+    start_ns: PackedArray
+    end_ns: PackedArray
+    timer_step_ns: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples over time of one quantity, seconds after the first sample."""
+
+    name: str
+    unit: str
+    source: str
+    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured Workload. `request` is shared by Runs asked for together; `created` is UTC, ISO 8601."""
+
+    id: str
+    request: str
+    created: str
+    workload: Workload
+    device: DeviceInfo
+    environment: dict[str, str]
+    measurements: tuple[Measurement, ...]
+    samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    series: tuple[Series, ...] = ()
+    softmax: SoftmaxTrace | None = None
+    timeline: ProgramTrace | None = None
+    phases: dict[str, float] = field(default_factory=dict)  # seconds spent in each phase of measuring
+    recorded: str = ""  # label of a Run that ships with Bytescope; empty for one made here
+
+    def __post_init__(self) -> None:
+        if not self.id or not all(c.isalnum() or c in "-_" for c in self.id) or len(self.id) > 80:
+            raise NotARun(f"A Run's id is {self.id[:80]!r}; it may hold letters, digits, - and _ only.")
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def find(self, name: str, launch: str | None = None, source: str | None = None) -> Measurement | None:
+        """The first measurement of that name: one with a value if there is one, else the one that says why not."""
+        found = [
+            m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)
+        ]
+        return next((m for m in found if m.value is not None), found[0] if found else None)
+
+    def value(self, name: str, launch: str | None = None) -> float | None:
+        """The value of `find`, or None."""
+        measurement = self.find(name, launch)
+        return None if measurement is None else measurement.value
+
+    def launches(self, name: str) -> list[Measurement]:
+        """The measurements of one name that belong to single launches, in order."""
+        return [m for m in self.measurements if m.name == name and m.launch is not None]
+
+
+def to_document(runs: Sequence[Run]) -> dict[str, Any]:
+    """The JSON document of some Runs."""
+    return {"format_version": FORMAT_VERSION, "runs": [encode(run) for run in runs]}
+
+
+def to_json(runs: Sequence[Run]) -> str:
+    """Runs as one JSON document; `from_json` gives them back equal."""
+    return json.dumps(to_document(runs), allow_nan=False, ensure_ascii=False)
+
+
+def from_json(text: str | bytes) -> tuple[Run, ...]:
+    """The Runs of a document. Raises NotARun with a sentence for anything that is not one."""
+    if len(text) > MAX_FILE_BYTES:
+        raise NotARun(f"The file is {len(text) / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotARun(f"This is not a Run file: it is not JSON ({str(error)[:120]}).") from error
+    if not isinstance(document, dict) or "format_version" not in document or "runs" not in document:
+        raise NotARun("This is not a Run file: it lacks format_version and runs.")
+    version = document["format_version"]
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise NotARun(f"format_version is {str(version)[:40]!r}; it should be a whole number from 1.")
+    if version > FORMAT_VERSION:
+        raise NotARun(f"The file has format_version {version}; this Bytescope reads up to {FORMAT_VERSION}: update it.")
+    unknown = [name for name in document if name not in ("format_version", "runs")]
+    if unknown:
+        raise NotARun(f"The file has a field that this version does not know: {unknown[0][:40]!r}.")
+    if not isinstance(document["runs"], list) or not document["runs"]:
+        raise NotARun("The file holds no runs.")
+    return tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+
+
+def _refuse_constant(name: str) -> None:
+    raise NotARun(f"The file holds {name}; a measured value is finite or absent.")
+
+
+def same_problem(runs: Iterable[Run]) -> bool:
+    """True where all Runs compute the same thing and so can be compared directly."""
+    return len({run.workload.problem for run in runs}) <= 1

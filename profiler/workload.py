@@ -1,0 +1,98 @@
+"""A Workload is one thing to measure: kernel, problem, tile, seed, device and how; hashable, so it keys caches."""
+
+from dataclasses import dataclass
+
+from kernels.base import AttentionKernel, all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+
+CPU = "cpu"
+MIN_REPEATS, MAX_REPEATS = 1, 10_000
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """Whose softmax state to record: rows around `row` of one (batch, head); row None means the last query."""
+
+    batch: int = 0
+    head: int = 0
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What measure() takes. `l2` is the state of the L2 cache before each launch: cold (flushed) or warm.
+
+    `tile` is None for kernels that are not tiled. Raises Refused where the parts do not fit together; what depends on
+    the GPU at hand is checked by profiler.admission.
+    """
+
+    kernel: str
+    problem: AttentionProblem
+    tile: TileConfig | None
+    device: str = CPU
+    seed: int = 0
+    l2: str = "cold"
+    repeats: int = 20
+    trace: TraceRequest | None = TraceRequest()
+
+    def __post_init__(self) -> None:
+        if self.kernel not in all_kernels():
+            raise Refused(f"Kernel {self.kernel!r} is not known; choose {', '.join(all_kernels())}.")
+        if self.device != CPU and not (self.device.startswith("cuda:") and self.device[5:].isdecimal()):
+            raise Refused(f"Device {self.device!r} is not known; choose cpu or cuda:0.")
+        if self.l2 not in ("cold", "warm"):
+            raise Refused(f"l2 is {self.l2!r}; choose cold or warm.")
+        if not 0 <= self.seed < 2**63:
+            raise Refused(f"seed is {self.seed}; choose 0 to 2^63 - 1.")
+        if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
+            raise Refused(f"repeats is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
+        if self.attention_kernel.is_tiled != (self.tile is not None):
+            raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
+        if self.trace is not None:
+            self._check_trace(self.trace)
+
+    def _check_trace(self, trace: TraceRequest) -> None:
+        limits = {"batch": self.problem.batch, "head": self.problem.heads, "row": self.problem.seq_len_q}
+        for name, size in limits.items():
+            value = getattr(trace, name)
+            if value is not None and not 0 <= value < size:
+                raise Refused(f"The traced {name} is {value}; this problem has 0 to {size - 1}.")
+
+    @property
+    def attention_kernel(self) -> AttentionKernel:
+        """The kernel's light half."""
+        return all_kernels()[self.kernel]
+
+    @property
+    def on_gpu(self) -> bool:
+        """False where the kernel runs through Triton's interpreter or on torch's CPU path."""
+        return self.device != CPU
+
+
+def workloads(
+    kernels: tuple[str, ...],
+    problem: AttentionProblem,
+    tile: TileConfig,
+    device: str,
+    seed: int = 0,
+    l2: str = "cold",
+    repeats: int = 20,
+    trace: TraceRequest | None = TraceRequest(),  # noqa: B008 - frozen
+) -> tuple[Workload, ...]:
+    """One Workload for each kernel; `tile` goes to those that are tiled, `trace` to those that record state."""
+    if not kernels:
+        raise Refused("No kernel is chosen; choose at least one.")
+    found = all_kernels()
+    return tuple(
+        Workload(
+            name,
+            problem,
+            tile if name in found and found[name].is_tiled else None,
+            device,
+            seed,
+            l2,
+            repeats,
+            trace if name in found and found[name].has_trace else None,
+        )
+        for name in dict.fromkeys(kernels)
+    )
