@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
 
 from profiler.cupti import structs
 from profiler.cupti.library import Cupti, CuptiError
@@ -65,9 +64,7 @@ class MetricsHost:
     def __enter__(self) -> "MetricsHost":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:

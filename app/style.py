@@ -1,0 +1,144 @@
+"""The one table of colours, the plotly template and the spelling of numbers; the pages and the report share it."""
+
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+# Safe for colour-blind readers (Okabe and Ito's hues), the same on every page and in the report.
+TENSOR = {
+    "q": "#0072B2",
+    "k": "#E69F00",
+    "v": "#009E73",
+    "s": "#CC79A7",
+    "p": "#D55E00",
+    "o": "#56B4E9",
+    "lse": "#7B8794",
+    "mask": "#B0B7C0",
+}
+STATE = {"m": "#5B3FB6", "l": "#0B7A75", "alpha": "#D55E00", "acc": "#56B4E9", "exact": "#7B8794"}
+KERNEL = {"naive": "#C4622D", "flash": "#0B7A75"}
+LIBRARY = "#829AB1"
+DIRECTION = {"read": "#3B6FB6", "write": "#C4622D"}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours that depend on the page's background."""
+
+    name: str
+    paper: str
+    card: str
+    ink: str
+    muted: str
+    grid: str
+
+
+LIGHT = Theme("light", "#F5F7FA", "#FFFFFF", "#1F2933", "#5F6C7B", "#E4E7EB")
+DARK = Theme("dark", "#11161C", "#1A2129", "#E4E7EB", "#9AA5B1", "#323F4B")
+
+SOURCE_BADGE = {
+    "cupti-range": "counter",
+    "cupti-sampling": "counter",
+    "ncu": "ncu",
+    "nvml-gpm": "GPM, estimate",
+    "nvml": "NVML",
+    "torch": "torch",
+    "cuda-event": "events",
+    "interpreter": "trace",
+    "schedule": "schedule",
+    "model": "model",
+}
+
+
+def kernel_colour(name: str) -> str:
+    """The colour of a kernel; library kernels share one."""
+    return KERNEL.get(name, LIBRARY)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A plain decimal with `digits` significant digits, such as 13.1, 0.135 or 6,480."""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - magnitude)
+    magnitude = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: int = 3) -> str:
+    for factor, unit in steps:
+        # 999.6 MB would print as 1,000 MB: the next unit takes over half a last digit early.
+        if abs(value) >= factor * (1 - 0.5 * 10.0**-digits):
+            return f"{significant(value / factor, digits)} {unit}"
+    factor, unit = steps[-1]
+    return f"{significant(value / factor, digits)} {unit}"
+
+
+def traffic(value: float | None) -> str:
+    """Bytes that moved, in powers of 1000: 13.1 GB."""
+    return "–" if value is None else _scaled(value, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")))
+
+
+def bandwidth(value: float | None) -> str:
+    """Bytes per second, in powers of 1000: 4.81 TB/s."""
+    return "–" if value is None else f"{traffic(value)}/s"
+
+
+def capacity(value: float | None) -> str:
+    """Memory that is held, in powers of 1024: 4.14 GiB."""
+    steps = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+    return "–" if value is None else _scaled(value, steps)
+
+
+def seconds(value: float | None) -> str:
+    """A duration: 1.28 ms."""
+    return "–" if value is None else _scaled(value, ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
+
+
+def flop_rate(value: float | None) -> str:
+    """FLOP per second: 430 TFLOP/s."""
+    steps = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
+    return "–" if value is None else _scaled(value, steps)
+
+
+def ratio(value: float | None) -> str:
+    """A ratio: 97× from ten on, 5.0× below."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}×" if value >= 9.95 else f"{value:.2g}×" if value < 1 else f"{value:.1f}×"
+
+
+def error(value: float | None) -> str:
+    """A small number in scientific spelling: 2.3e-3."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def template(theme: Theme) -> go.layout.Template:
+    """The plotly template of a theme: no background of its own, light grid, Inter or the system's sans."""
+    axis = {
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zerolinecolor": theme.grid,
+        "tickfont": {"color": theme.muted, "size": 12},
+        "title": {"font": {"color": theme.muted, "size": 12}},
+        "automargin": True,
+    }
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "Inter, system-ui, sans-serif", "color": theme.ink, "size": 13},
+            "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+            "xaxis": axis,
+            "yaxis": axis,
+            "bargap": 0.25,
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"color": theme.muted}},
+            "hoverlabel": {"font": {"family": "Inter, system-ui, sans-serif"}},
+        }
+    )

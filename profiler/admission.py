@@ -1,0 +1,69 @@
+"""What a Workload needs, and whether this device can give it: every refusal that depends on the device at hand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernels.base import GpuLimits
+from kernels.problem import Refused, TileConfig
+from profiler.run import DeviceInfo
+from profiler.workload import Workload
+
+GIB = 2**30
+INTERPRETED_STEP_SECONDS = 0.004  # about 3 to 4 ms for one KV tile on one core
+MAX_INTERPRETED_STEPS = 20_000
+MAX_CPU_FLOPS = 200_000_000_000
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a Workload allocates at its peak, by tensor, and tile steps it goes through."""
+
+    tensors: Mapping[str, int]
+    tile_steps: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors together."""
+        return sum(self.tensors.values())
+
+
+def needs(workload: Workload) -> Needs:
+    """Inputs, O and temporaries as the kernel predicts them; the flush buffer and libraries come on top."""
+    kernel, problem = workload.attention_kernel, workload.problem
+    inputs = {name: size for name, size in problem.tensor_bytes.items() if name != "lse"}
+    tiles = kernel.schedule(problem, workload.tile or TileConfig()).tiles
+    steps = 0 if tiles is None else int((tiles.last - tiles.first).sum()) * problem.batch * problem.heads
+    return Needs(inputs | dict(kernel.temporaries(problem)), steps)
+
+
+def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free_bytes: int | None) -> None:
+    """Raise Refused, with a sentence that says what to change, if `workload` cannot run on `device` now.
+
+    free_bytes is the memory that the device has left; None where it is not known, then memory is not checked.
+    """
+    if workload.on_gpu != (limits is not None):
+        raise Refused(f"There is no GPU {workload.device} here; choose device cpu, or open a recorded Run.")
+    kernel, problem = workload.attention_kernel, workload.problem
+    kernel.refuse(problem, workload.tile or TileConfig(), limits)
+    need = needs(workload)
+    if free_bytes is not None and need.total_bytes > free_bytes:
+        raise Refused(
+            f"{kernel.title} needs {need.total_bytes / GIB:.1f} GiB ({_largest(need)}) but {device.name} has "
+            f"{free_bytes / GIB:.1f} GiB free; choose a shorter sequence, fewer heads or only flash."
+        )
+    if not workload.on_gpu and need.tile_steps > MAX_INTERPRETED_STEPS:
+        raise Refused(
+            f"Without a GPU the kernel is interpreted, about {INTERPRETED_STEP_SECONDS * 1e3:.0f} ms a tile step; "
+            f"{need.tile_steps:,} steps would take {need.tile_steps * INTERPRETED_STEP_SECONDS / 60:,.0f} minutes. "
+            f"Stay below {MAX_INTERPRETED_STEPS:,}: choose a shorter sequence, fewer heads or larger tiles."
+        )
+    if not workload.on_gpu and problem.flops > MAX_CPU_FLOPS:
+        raise Refused(
+            f"Without a GPU this problem's {problem.flops / 1e9:,.0f} GFLOP would take minutes; "
+            "choose a shorter sequence, fewer heads, or open a recorded H200 run."
+        )
+
+
+def _largest(need: Needs) -> str:
+    name, size = max(need.tensors.items(), key=lambda item: item[1])
+    return f"{name.upper()} alone {size / GIB:.1f}"

@@ -1,0 +1,88 @@
+"""Runs as files: one JSON document for each Run, written atomically, listed newest first."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.codec import NotARun
+from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
+
+
+class StoreError(OSError):
+    """A Run that could not be written or read; the message is a sentence with the reason."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a folder holds: files of Runs, newest first, and a sentence for every file that is not one."""
+
+    runs: tuple[Run, ...]
+    faults: tuple[str, ...]
+
+
+def runs_folder() -> Path:
+    """Where Runs are kept: $BYTESCOPE_RUNS, else the user's data folder."""
+    chosen = os.environ.get("BYTESCOPE_RUNS")
+    if chosen:
+        return Path(chosen)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "bytescope" / "runs"
+
+
+def save(run: Run, folder: Path | None = None) -> Path:
+    """Write one Run and return its path. A reader never sees half a file; raises StoreError."""
+    folder = folder or runs_folder()
+    path = folder / f"{run.id}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, to_json([run]))
+    except OSError as fault:
+        raise StoreError(f"The Run could not be saved in {folder}: {fault.strerror or fault}.") from fault
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write beside the target, flush to the disk, then rename over it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path) -> tuple[Run, ...]:
+    """The Runs of one file. Raises NotARun or StoreError, each a sentence."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise NotARun(f"{path.name} is {size / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
+        return from_json(path.read_bytes())
+    except OSError as fault:
+        raise StoreError(f"{path.name} could not be read: {fault.strerror or fault}.") from fault
+
+
+def list_runs(folder: Path | None = None, most: int | None = None) -> Listing:
+    """The Runs of a folder, newest file first, at most `most`; a broken file is named, not fatal."""
+    folder = folder or runs_folder()
+    files = sorted(folder.glob("*.json"), key=_modified, reverse=True) if folder.is_dir() else []
+    runs: list[Run] = []
+    faults: list[str] = []
+    for path in files[:most]:
+        try:
+            runs.extend(load(path))
+        except (NotARun, StoreError) as fault:
+            faults.append(f"{path.name}: {fault}")
+    return Listing(tuple(runs), tuple(faults))
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
