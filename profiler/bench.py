@@ -36,15 +36,17 @@ class Bench:
             torch.cuda.synchronize(self.workload.device)
 
     def prepare_l2(self) -> None:
-        """Bring L2 into the state the Workload asks for: cold reads a scratch buffer of twice L2, warm does nothing.
-
-        A read leaves no dirty lines behind, so nothing of the flush is written back in the measured range.
-        """
+        """Bring L2 into the state the Workload asks for: cold evicts everything, warm runs one pass before."""
         if self.workload.l2 == "cold":
             self.evict_l2()
+        else:
+            self.launch()
 
     def evict_l2(self) -> None:
-        """Replace what L2 holds by clean lines; what was dirty is written back to HBM."""
+        """Replace what L2 holds by clean lines, by reading a scratch buffer of twice its size.
+
+        What was dirty is written back to HBM, and nothing of the eviction itself is written back later.
+        """
         torch.sum(self._scratch, out=self._sum)
 
     def busy_for(self, seconds: float) -> int:

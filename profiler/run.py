@@ -1,6 +1,7 @@
 """A Run: everything one Workload's measuring found that cannot be recomputed; plain, frozen, saved as JSON."""
 
 import json
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -196,3 +197,11 @@ def _refuse_constant(name: str) -> None:
 def same_problem(runs: Iterable[Run]) -> bool:
     """True where all Runs compute the same thing and so can be compared directly."""
     return len({run.workload.problem for run in runs}) <= 1
+
+
+def spread_of(samples: tuple[float, ...]) -> tuple[float, float] | None:
+    """20th and 80th percentile; None for a single sample."""
+    if len(samples) < 2:
+        return None
+    fifths = statistics.quantiles(samples, n=5, method="inclusive")
+    return fifths[0], fifths[3]

@@ -42,14 +42,15 @@ def save(run: Run, folder: Path | None = None) -> Path:
     return path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside the target, flush to the disk, then rename over it."""
+def write_atomically(path: Path, text: str, durable: bool = True) -> None:
+    """Write beside the target, flush to the disk if `durable`, then rename over it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ SECTOR_BYTES = 32
 
 
 def supported_chips(cupti: Cupti) -> tuple[str, ...]:
-    """The chips that this libcupti knows, by NVIDIA's names: GA100 is the A100's, GH100 the H100's and H200's."""
+    """The chips this libcupti knows, by NVIDIA's names: GA100 is in the A100, GH100 in the H100 and H200."""
     answer = cupti.call(structs.HostGetSupportedChips())
     return tuple(name.decode() for name in answer.ppChipNames[: answer.numChips])
 
@@ -28,8 +28,8 @@ def supported_chips(cupti: Cupti) -> tuple[str, ...]:
 class MetricsHost:
     """CUPTI's metrics of one chip, set up for one tuple of metrics, such as ("dram__bytes_read.sum",).
 
-    A context manager. Metrics once added stay, so that each set has a MetricsHost of its own. Raises CuptiError if
-    the library does not know the chip or one of the metrics.
+    A context manager. Metrics once added stay, so that each set has a MetricsHost of its own.
+    Raises CuptiError if the library does not know the chip or one of the metrics.
     """
 
     def __init__(self, cupti: Cupti, chip: str, metrics: tuple[str, ...] = ()) -> None:
@@ -76,9 +76,7 @@ class MetricsHost:
         """Every metric of the chip, without its suffixes: dram__bytes_read, not dram__bytes_read.sum."""
         names: set[str] = set()
         for metric_type in METRIC_TYPES:
-            answer = self.cupti.call(
-                structs.HostGetBaseMetrics(pHostObject=self._object, metricType=metric_type)
-            )
+            answer = self.cupti.call(structs.HostGetBaseMetrics(pHostObject=self._object, metricType=metric_type))
             names.update(name.decode() for name in answer.ppMetricNames[: answer.numMetrics])
         return frozenset(names)
 
@@ -87,18 +85,14 @@ class MetricsHost:
         """What tells the GPU to count `metrics`."""
         size = self.cupti.call(structs.HostGetConfigImageSize(pHostObject=self._object)).configImageSize
         image = ctypes.create_string_buffer(size)
-        self.cupti.call(
-            structs.HostGetConfigImage(pHostObject=self._object, configImageSize=size, pConfigImage=image)
-        )
+        self.cupti.call(structs.HostGetConfigImage(pHostObject=self._object, configImageSize=size, pConfigImage=image))
         return image
 
     @property
     def passes(self) -> int:
         """How often the work must run to count all of `metrics`."""
         image = self.config_image
-        answer = self.cupti.call(
-            structs.HostGetNumOfPasses(configImageSize=len(image), pConfigImage=image)
-        )
+        answer = self.cupti.call(structs.HostGetNumOfPasses(configImageSize=len(image), pConfigImage=image))
         return int(answer.numOfPasses)
 
     def evaluate(self, counter_data: "ctypes.Array[ctypes.c_char]", range_index: int) -> dict[str, float]:
@@ -149,9 +143,9 @@ class TrafficMetrics:
 
 
 def traffic_metrics(base_metrics: Collection[str]) -> TrafficMetrics:
-    """Picks the traffic metrics among those that the chip has: dram__bytes_read became dram__bytes_op_read on GB20x.
+    """Picks the traffic metrics by the names the chip has: on GB20x, CUDA 13 writes op_read for read.
 
-    Raises CuptiError if the chip counts none of the alternatives.
+    Raises CuptiError if the chip has none of the alternatives, as those without memory of their own (GB10B).
     """
 
     def first(*alternatives: str) -> str:

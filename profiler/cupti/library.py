@@ -14,21 +14,24 @@ NVPERF = ("libnvperf_target.so", "libnvperf_host.so")
 TOOLKITS = Path("/usr/local")
 TOOLKIT_FOLDERS = ("lib64", "extras/CUPTI/lib64", "targets/*-linux/lib", "lib")
 
+PERMIT = (
+    "Run it as root or with CAP_SYS_ADMIN (Docker: `--cap-add SYS_ADMIN`), or let every user read them: "
+    "load the driver with `NVreg_RestrictProfilingToAdminUsers=0`."
+)
 _VIRTUAL = "use a whole GPU, or ask who runs the machine to allow profiling in this virtual machine."
 
 # What happened and what to do about it, by CUptiResult (cupti_result.h).
 EXPLANATIONS = {
-    1: "CUPTI refused an argument. This is a fault of the binding or a library too old for it; use another libcupti.",
-    7: "CUPTI refused the call in its present state. Close every other counter session of this process and repeat.",
+    1: "CUPTI refused an argument, a fault of this binding. Report it with the versions of CUPTI and driver.",
+    7: "CUPTI refused the call in its present state. Close this process's other counter sessions and repeat.",
     8: "CUPTI ran out of memory. Free some host and GPU memory, or measure fewer ranges at a time.",
     17: "this GPU has no metric of that name. Choose names from the chip's own list.",
-    26: "another program holds the GPU's counters, such as DCGM on Ampere and older, ncu or another profiler. "
+    26: "another program holds the GPU's counters: DCGM (on Ampere and older), ncu or another profiler. "
     "Stop it (DCGM: `dcgmi profile --pause`) and repeat.",
-    27: "CUPTI cannot profile this GPU or set-up. It needs Volta or newer, and from CUDA 13 on Turing or newer; "
+    27: "CUPTI cannot profile this GPU or set-up. It needs Volta or newer, from CUDA 13 on Turing or newer; "
     "take a CUPTI that fits the GPU and the driver.",
     33: f"this is a virtual GPU, whose counters cannot be read; {_VIRTUAL}",
-    35: "this process may not read the GPU's counters. Run it with CAP_SYS_ADMIN (Docker: `--cap-add SYS_ADMIN`), "
-    "or let every user read them: load the driver with `NVreg_RestrictProfilingToAdminUsers=0`.",
+    35: f"this process may not read the GPU's counters. {PERMIT}",
     36: "CUPTI's older event API is in use in this process. Start the measurement in a fresh process.",
     39: "another profiler is active in this process: torch.profiler, ncu, nsys or cuda-gdb. "
     "End it, or start the measurement without it.",
@@ -41,8 +44,9 @@ EXPLANATIONS = {
     44: "GPUs coupled by SLI cannot be profiled. Turn SLI off.",
     45: "CUPTI cannot profile under this WSL set-up. Use Linux itself, or a newer Windows driver.",
     46: "this libcupti does not know the GPU's chip. Install a newer CUDA toolkit or torch.",
-    999: "CUPTI could not start. Either CUDA was not initialised before it, or the process runs under another "
-    "profiler, or this libcupti does not fit the driver. Make a tensor on the GPU first, and start without a profiler.",
+    999: "CUPTI could not start. Either CUDA was not initialised before it, or another profiler started this "
+    "process, or this libcupti does not fit the driver. Make a tensor on the GPU first; "
+    "start without ncu or nsys.",
 }
 
 
@@ -69,7 +73,7 @@ class Cupti:
     library: ctypes.CDLL
 
     def call(self, params: AnyParams) -> AnyParams:
-        """Makes the call that `params` belongs to and returns `params`, its outputs filled in. Raises CuptiError."""
+        """Makes the call that `params` belongs to; returns `params` with its outputs. Raises CuptiError."""
         code = getattr(self.library, params.function)(ctypes.byref(params))
         if code:
             raise CuptiError(explain(code, params.function, self.result_name(code)), code)
@@ -83,8 +87,8 @@ class Cupti:
 
 
 def explain(code: int, call: str, name: str) -> str:
-    """The sentence for a failed call: what happened, why and what to do, then the call, the name and the code."""
-    what = EXPLANATIONS.get(code, "CUPTI could not do what was asked. Repeat in a fresh process without other profilers.")
+    """The sentence for a failed call: what happened, why, what to do; then call, name and code."""
+    what = EXPLANATIONS.get(code, "CUPTI failed. Repeat in a fresh process, without other profilers.")
     return f"No GPU counters: {what} ({call} answered {name}, {code}.)"
 
 
@@ -119,14 +123,15 @@ _loaded: Cupti | None = None
 def load(path: Path | None = None) -> Cupti:
     """The libcupti at `path`, or else the first that find() names and that has the range profiler.
 
-    A process keeps the first one it loads: CUPTI looks its nvperf libraries up by name, so a second CUPTI would work
-    with those of the first. Needs no GPU. Raises CuptiError where there is none, or one was loaded from elsewhere.
+    A process keeps the first one it loads: CUPTI looks its nvperf libraries up by name, so a second CUPTI
+    would work with those of the first. Needs no GPU.
+    Raises CuptiError where there is none, or another is in use.
     """
     global _loaded
     if _loaded is None:
         _loaded = _load_first((path,) if path else find())
     elif path and path.resolve() != _loaded.path.resolve():
-        raise CuptiError(f"No GPU counters: this process already uses {_loaded.path}; use {path} in a fresh process.")
+        raise CuptiError(f"No GPU counters: {_loaded.path} is in use; load {path} in a fresh process.")
     return _loaded
 
 
@@ -136,7 +141,7 @@ def _load_first(paths: tuple[Path, ...]) -> Cupti:
         try:
             library = ctypes.CDLL(str(path))
             if hasattr(library, "cuptiRangeProfilerEnable"):
-                # Only now: the nvperf libraries of a CUPTI that is passed over would stand in for the right ones.
+                # Only now: the nvperf libraries of a CUPTI that is passed over would shadow the right ones.
                 for name in NVPERF:
                     ctypes.CDLL(str(path.with_name(name)), mode=ctypes.RTLD_GLOBAL)
                 return Cupti(path, _version(library), library)

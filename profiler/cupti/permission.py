@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from profiler.cupti.library import CuptiError, load
+from profiler.cupti.library import PERMIT, CuptiError, load
 from profiler.cupti.ranges import cuda_driver
 
 DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
@@ -18,7 +18,7 @@ PROFILER_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION", "CUDA_
 def why_not() -> str | None:
     """The first reason why GPU counters cannot be read here, with how to mend it; None if none is visible.
 
-    None is no promise: another program may hold the counters, or the GPU may forbid them. CuptiError says so then.
+    None is no promise: another program may hold the counters, or the GPU may forbid them. CuptiError says so.
     """
     try:
         cuda_driver()
@@ -32,27 +32,26 @@ def under_profiler(environment: Mapping[str, str]) -> str | None:
     """Set where the environment shows that ncu, nsys or the like started this process."""
     for name in environment:
         if name.startswith(PROFILER_VARIABLES):
-            return f"No GPU counters: another profiler started this process ({name} is set). Start it without ncu or nsys."
+            return f"No GPU counters: {name} shows another profiler at work. Start without ncu or nsys."
     return None
 
 
 def restricted(params: Path, status: Path) -> str | None:
     """Set where the driver keeps counters for administrators and this process is none.
 
-    `params` is the driver's list of settings, `status` the kernel's account of the process; a missing list says
-    nothing.
+    `params` is the driver's list of settings, `status` the kernel's account of the process.
     """
     if _field(params, "RmProfilingAdminOnly") != "1":
         return None
     if int(_field(status, "CapEff") or "0", 16) >> CAP_SYS_ADMIN & 1:
         return None
-    return (
-        "No GPU counters: the driver lets only administrators read GPU counters (RmProfilingAdminOnly is 1), and this process lacks "
-        "CAP_SYS_ADMIN. Run it as root; in Docker, add `--cap-add SYS_ADMIN`; or open the counters to every user: "
-        "load the driver with `NVreg_RestrictProfilingToAdminUsers=0`."
-    )
+    return f"No GPU counters: the driver keeps them for administrators, and this process is none. {PERMIT}"
 
 
 def _field(file: Path, name: str) -> str | None:
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return next((value.strip() for key, _, value in (line.partition(":") for line in lines) if key == name), None)
+    """The value of the line `name: value`."""
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value.strip()
+    return None

@@ -1,13 +1,13 @@
-"""The target half of CUPTI: counts metrics over ranges of GPU work, in this process and without replaying the work.
+"""The target half of CUPTI: counts metrics over ranges of GPU work, in this process, replaying nothing.
 
-    with RangeProfiler(("dram__bytes_read.sum", "dram__bytes_write.sum")) as profiler:
-        with profiler.collecting() as ranges:
-            with ranges.range("qk"):
-                launch_qk()
-            flush_l2()
-            with ranges.range("softmax"):
-                launch_softmax()
-    ranges.values  # [("qk", {"dram__bytes_read.sum": 2.1e9, ...}), ("softmax", {...})]
+with RangeProfiler(("dram__bytes_read.sum", "dram__bytes_write.sum")) as profiler:
+    with profiler.collecting() as ranges:
+        with ranges.range("qk"):
+            launch_qk()
+        flush_l2()
+        with ranges.range("softmax"):
+            launch_softmax()
+ranges.values  # [("qk", {"dram__bytes_read.sum": 2.1e9, ...}), ("softmax", {...})]
 """
 
 import ctypes
@@ -24,11 +24,11 @@ USER_REPLAY = 3
 
 
 class RangeProfiler:
-    """Counts `metrics` on the GPU of this thread's CUDA context, for at most `max_ranges` ranges a collection.
+    """Counts `metrics` on the GPU of this thread's CUDA context, for up to `max_ranges` ranges a collection.
 
-    A context manager; `collecting` may be used in it any number of times. The metrics must fit in one pass. While it
-    is open nothing else may profile this process (torch.profiler, ncu, nsys). Entering it raises CuptiError where
-    counters cannot be read; the process can go on after that, and after any error inside.
+    A context manager; `collecting` may be used in it any number of times. The metrics must fit in one pass.
+    While it is open nothing else may profile this process (torch.profiler, ncu, nsys). Entering it raises
+    CuptiError where counters cannot be read; the process can go on after that, and after any error inside.
     """
 
     def __init__(self, metrics: tuple[str, ...], max_ranges: int = 16, cupti: Cupti | None = None) -> None:
@@ -43,7 +43,7 @@ class RangeProfiler:
             if self._host.passes > 1:
                 raise CuptiError(
                     f"No GPU counters: {', '.join(self.metrics)} need {self._host.passes} passes on "
-                    f"{self._host.chip}, and a replay would change what is measured. Ask for fewer metrics at a time."
+                    f"{self._host.chip}, and a replay would change what is measured. Ask for fewer metrics."
                 )
             self._object = self.cupti.call(structs.RangeProfilerEnable(ctx=context)).pRangeProfilerObject
             undo.callback(self._call, structs.RangeProfilerDisable)
@@ -51,7 +51,7 @@ class RangeProfiler:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        # As in _between.
+        # As in _between, an error inside comes first.
         with suppress(CuptiError) if kind else nullcontext():
             self._undo.close()
 
@@ -78,7 +78,9 @@ class RangeProfiler:
         # CUPTI writes here until the next SetConfig or Disable, so that it must outlive this call.
         self._counter_data = ctypes.create_string_buffer(size)
         self._call(
-            structs.RangeProfilerCounterDataImageInitialize, counterDataSize=size, pCounterData=self._counter_data
+            structs.RangeProfilerCounterDataImageInitialize,
+            counterDataSize=size,
+            pCounterData=self._counter_data,
         )
         self._call(
             structs.RangeProfilerSetConfig,
@@ -106,20 +108,18 @@ class RangeProfiler:
             )
         values = {}
         for index in range(counted):
-            info = structs.RangeProfilerCounterDataGetRangeInfo(rangeIndex=index, rangeDelimiter=b"/", **image)
-            position = int(self.cupti.call(info).rangeName)
+            named = structs.RangeProfilerCounterDataGetRangeInfo(rangeIndex=index, rangeDelimiter=b"/", **image)
+            position = int(self.cupti.call(named).rangeName)
             values[position] = self._host.evaluate(self._counter_data, index)
         return [(name, values[position]) for position, name in enumerate(names)]
 
     @contextmanager
-    def _between(
-        self, begin: type[structs.Params], end: type[structs.Params], **values: object
-    ) -> Iterator[None]:
+    def _between(self, begin: type[structs.Params], end: type[structs.Params], **values: object) -> Iterator[None]:
         self._call(begin, **values)
         try:
             yield
         except BaseException:
-            # This error says more than the one that CUPTI may add to a measurement cut short.
+            # It says more than what CUPTI may add to a measurement cut short.
             with suppress(CuptiError):
                 self._call(end)
             raise
@@ -130,9 +130,9 @@ class RangeProfiler:
 
 
 class Ranges:
-    """The ranges of one collection, one after another; `values` holds (name, {metric: value}) for each, in order.
+    """The ranges of one collection, one after another; a name may come again.
 
-    A name may come again. `values` is empty until the collection has ended.
+    `values` holds (name, {metric: value}) for each, in order; it is empty until the collection has ended.
     """
 
     def __init__(self, profiler: RangeProfiler) -> None:
@@ -143,9 +143,9 @@ class Ranges:
 
     @contextmanager
     def range(self, name: str) -> Iterator[None]:
-        """Counts the GPU work that is launched inside; waits for the GPU before and after, so that it counts only that.
+        """Counts the GPU work launched inside, and only that: waits for the GPU before and after.
 
-        Raises CuptiError if the collection is full or another range is open, RuntimeError if the GPU work failed.
+        Raises CuptiError if the collection is full or another range is open, RuntimeError if the work failed.
         """
         if self._is_open:
             raise CuptiError(f"Range {name} opens inside {self.names[-1]}; close that one first.")
@@ -181,19 +181,17 @@ def cuda_driver() -> ctypes.CDLL:
 
 
 def current_context() -> tuple[int, int]:
-    """This thread's CUDA context, as a handle, and the number of its device. Raises CuptiError if it has none."""
+    """This thread's CUDA context, as a handle, and its device's number. Raises CuptiError if it has none."""
     handle, device = ctypes.c_void_p(), ctypes.c_int()
     # CUPTI takes a NULL context and crashes the process.
     if cuda_driver().cuCtxGetCurrent(ctypes.byref(handle)) or handle.value is None:
-        raise CuptiError(
-            "No GPU counters: this thread has no CUDA context yet. Make a tensor on the GPU first, in this thread."
-        )
+        raise CuptiError("No GPU counters: this thread has no CUDA context yet. Make a tensor on the GPU in it first.")
     _check(cuda_driver().cuCtxGetDevice(ctypes.byref(device)))
     return handle.value, device.value
 
 
 def current_chip(cupti: Cupti) -> str:
-    """The chip of this thread's CUDA context by NVIDIA's name, such as GH100. Raises CuptiError if it has no context."""
+    """The chip of this thread's CUDA context, such as GH100. Raises CuptiError if there is no context."""
     _, device = current_context()
     # Only with a context: before CUDA is initialised it answers CUPTI_ERROR_UNKNOWN.
     cupti.call(structs.ProfilerInitialize())
@@ -210,4 +208,4 @@ def _check(code: int) -> None:
     if code:
         name = ctypes.c_char_p()
         cuda_driver().cuGetErrorName(code, ctypes.byref(name))
-        raise RuntimeError(f"The GPU work failed: {(name.value or b'an unknown CUDA error').decode()} ({code}).")
+        raise RuntimeError(f"The GPU work failed: {(name.value or b'a CUDA error').decode()} ({code}).")

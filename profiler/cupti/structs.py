@@ -1,8 +1,7 @@
 """The parameter block of each CUPTI call, as the C headers lay it out.
 
-Sources: cupti_target.h, cupti_profiler_target.h, cupti_profiler_host.h and cupti_range_profiler.h. They lay these
-blocks out alike in CUDA 12.8 (API 26, Triton's copy) and 13.0 (API 130001); structSize tells a later library which
-fields this process knows.
+Sources: cupti_target.h, cupti_profiler_target.h, cupti_profiler_host.h and cupti_range_profiler.h, alike in
+CUDA 12.8 (API 26, Triton's copy) and 13.0 (API 130001). structSize tells a later library what it gets.
 """
 
 import ctypes

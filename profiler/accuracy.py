@@ -1,0 +1,40 @@
+"""How far a kernel's O is from float64 attention, on all rows where that is cheap, else on a stated sample."""
+
+from functools import lru_cache
+
+import torch
+
+from kernels.problem import AttentionProblem
+from kernels.reference import reference
+from profiler.bench import Bench, draw_inputs
+from profiler.run import Measurement
+
+CHEAP_FLOPS = {"cuda": 1.5e12, "cpu": 2e9}
+
+
+def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
+    """relative_error ‖o − ref‖ / ‖ref‖ and max_abs_error of O against the float64 reference."""
+    workload = bench.workload
+    rows, exact = _reference(workload.problem, workload.seed, workload.device)
+    difference = o[:, :, rows].double() - exact
+    norm = exact.norm()
+    relative = (difference.norm() / norm).item() if norm > 0 else None
+    count, total = len(rows), workload.problem.seq_len_q
+    heads = f"{workload.problem.batch * workload.problem.heads} (batch, head)"
+    note = f"all {total} rows of {heads}" if count == total else f"{count} of {total} rows, evenly spaced, of {heads}"
+    note = f"against float64, {note}"
+    no_norm = f"{note}; the reference is 0 everywhere"
+    return (
+        Measurement("relative_error", relative, "1", "torch", note if relative is not None else no_norm),
+        Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note),
+    )
+
+
+@lru_cache(maxsize=1)
+def _reference(problem: AttentionProblem, seed: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    cheap = CHEAP_FLOPS["cpu" if device == "cpu" else "cuda"]
+    row_flops = 4 * problem.batch * problem.heads * problem.seq_len_kv * problem.head_dim
+    count = max(1, min(problem.seq_len_q, int(cheap / row_flops)))
+    rows = torch.linspace(0, problem.seq_len_q - 1, count, dtype=torch.float64).round().long().to(device)
+    exact, _ = reference(*draw_inputs(problem, seed, device), problem, rows)
+    return rows, exact

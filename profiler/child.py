@@ -1,0 +1,163 @@
+"""The worker's side: what runs inside the child process of one device, told apart by what torch must see first."""
+
+import dataclasses
+import json
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.problem import Refused, TileConfig
+from profiler.admission import admit
+from profiler.device import cpu_device, detect, limits
+from profiler.run import DeviceInfo
+from profiler.store import save, write_atomically
+from profiler.workload import CPU, Workload
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
+PARENT_POLL_SECONDS = 0.5
+
+_locks: "dict[str, FileLock]" = {}
+
+
+def start(device: str) -> None:
+    """Prepare a fresh process: the environment torch and Triton read when they are imported, then import them."""
+    if device == CPU:
+        os.environ["TRITON_INTERPRET"] = "1"
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        os.environ.pop("TRITON_INTERPRET", None)
+        # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    import profiler.measure  # noqa: F401
+
+
+def _end_with_parent(parent: int) -> None:
+    """A killed dashboard must not leave a process on the GPU."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_SECONDS)
+    os._exit(1)
+
+
+def describe(device: str) -> DeviceInfo:
+    """Facts of the device: NVML's, completed by what torch knows. Raises Refused where it does not exist."""
+    import torch
+
+    if device == CPU:
+        return cpu_device()
+    index = int(device.removeprefix("cuda:"))
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise Refused(f"There is no GPU {device} here ({count} found); choose device cpu, or open a recorded Run.")
+    torch.cuda.set_device(index)
+    facts: Any = torch.cuda.get_device_properties(index)
+    known = next((info for info in detect() if info.device == device), DeviceInfo(device, facts.name))
+    return dataclasses.replace(
+        known,
+        memory_bytes=facts.total_memory,
+        compute_capability=(facts.major, facts.minor),
+        sm_count=facts.multi_processor_count,
+        l2_bytes=facts.L2_cache_size or known.l2_bytes,
+        shared_memory_per_block=getattr(facts, "shared_memory_per_block_optin", None) or known.shared_memory_per_block,
+    )
+
+
+def admit_all(workloads: tuple[Workload, ...]) -> None:
+    """Raise Refused if one of them cannot run here now; nothing has been started then."""
+    for workload in workloads:
+        device = describe(workload.device)
+        admit(workload, device, limits(device), free_bytes(workload.device))
+        if workload.trace is not None:
+            from profiler.state_trace import plan_trace
+
+            plan_trace(workload.problem, workload.tile or TileConfig(), workload.trace)
+
+
+def free_bytes(device: str) -> int:
+    """Memory that a new tensor could take: the device's free bytes and what torch holds without using it."""
+    import torch
+
+    if device == CPU:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def lock(device: str, progress_file: str) -> None:
+    """Wait until no other process of this host measures on the GPU; the system drops the lock if this one dies."""
+    if device == CPU:
+        return
+    note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
+    import torch
+    from filelock import FileLock
+
+    if device not in _locks:
+        folder = Path(tempfile.gettempdir()) / "bytescope-locks"
+        if not folder.is_dir():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)  # other users of the host wait on the same files
+        name = getattr(torch.cuda.get_device_properties(device), "uuid", device)
+        _locks[device] = FileLock(folder / f"{name}.lock", mode=0o666)
+    _locks[device].acquire()
+
+
+def unlock(device: str) -> None:
+    """Let the next process measure."""
+    if device in _locks:
+        _locks[device].release()
+
+
+def measure_and_save(workload: Workload, request: str, folder: str, progress_file: str) -> str:
+    """Measure one Workload, write its Run to `folder` at once, and return the Run's id.
+
+    An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
+    """
+    import torch
+
+    from profiler.measure import measure
+
+    def progress(phase: str, done: int, total: int) -> None:
+        note_progress(progress_file, phase=phase, done=done, total=total)
+
+    try:
+        run = measure(workload, describe(workload.device), request, progress)
+        save(run, Path(folder))
+        return run.id
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(_first_sentence(error)) from None
+    except RuntimeError as error:
+        if workload.on_gpu and _context_is_lost():
+            note_progress(progress_file, fatal=_first_sentence(error))
+            os._exit(STICKY_EXIT_CODE)
+        raise
+    finally:
+        unlock(workload.device)
+        if workload.on_gpu:
+            torch.cuda.empty_cache()
+
+
+def note_progress(file: str, **fields: object) -> None:
+    """Replace what the parent reads about this task."""
+    write_atomically(Path(file), json.dumps(fields), durable=False)
+
+
+def _context_is_lost() -> bool:
+    """After a sticky CUDA error every further call fails."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _first_sentence(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

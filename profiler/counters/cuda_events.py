@@ -1,0 +1,51 @@
+"""Time of one forward pass by CUDA events: median and percentiles over repeats after warm-up."""
+
+import statistics
+
+import torch
+
+from profiler.bench import Bench
+from profiler.counter import Counter, Reading
+from profiler.run import DeviceInfo, Measurement, spread_of
+
+WARM_UP_PASSES = 3
+HEAD_START_CYCLES = 200_000  # about 0.1 ms of spinning, so that launches are queued before the first event fires
+
+
+def measure(bench: Bench) -> Reading:
+    """gpu_time_seconds: from before the first launch of a pass to after its last, L2 as the Workload asks."""
+    repeats = bench.workload.repeats
+    for _ in range(WARM_UP_PASSES):
+        bench.launch()
+    pairs = []
+    for _ in range(repeats):
+        bench.prepare_l2()
+        torch.cuda._sleep(HEAD_START_CYCLES)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        bench.launch()
+        end.record()
+        pairs.append((start, end))
+    bench.synchronize()
+    samples = tuple(start.elapsed_time(end) * 1e-3 for start, end in pairs)
+    note = f"median of {repeats} passes after {WARM_UP_PASSES} to warm up, {bench.workload.l2} L2"
+    measurement = Measurement(
+        "gpu_time_seconds", statistics.median(samples), "s", "cuda-event", note, spread_of(samples)
+    )
+    return Reading((measurement,), {"gpu_time_seconds": samples})
+
+
+def unavailable(device: DeviceInfo) -> str | None:
+    """Events need a GPU: an interpreted kernel's time says nothing about one."""
+    return None if device.compute_capability else "no GPU here; the interpreter's time says nothing about a GPU"
+
+
+COUNTER = Counter(
+    name="cuda_events",
+    title="CUDA events",
+    order=20,
+    phase="time",
+    quantities=(("gpu_time_seconds", "s", "cuda-event"),),
+    unavailable=unavailable,
+    measure=measure,
+)

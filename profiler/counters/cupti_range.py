@@ -1,0 +1,91 @@
+"""HBM and L2↔SM bytes by the GPU's hardware counters, for the whole pass and for each of its launches."""
+
+import statistics
+from collections.abc import Sequence
+
+from profiler.bench import Bench
+from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.host import MetricsHost, traffic_metrics
+from profiler.cupti.library import CuptiError, load
+from profiler.cupti.permission import why_not
+from profiler.cupti.ranges import RangeProfiler, current_chip
+from profiler.run import DeviceInfo, Measurement, spread_of
+
+REPEATS = 3
+UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
+
+
+def measure(bench: Bench) -> Reading:
+    """hbm_read_bytes, hbm_write_bytes, l2_sm_bytes, and the same with the time for each launch, in one pass.
+
+    What a pass wrote may still lie in L2 when its range ends. So writes are counted in ranges of their own that end
+    with a drain: a read of clean lines that pushes every dirty one out; what a drain alone writes is subtracted.
+    """
+    try:
+        values, launch_names = _collect(bench)
+    except CuptiError as error:
+        raise Unavailable(str(error)) from error
+    l2 = f"{bench.workload.l2} L2"
+    whole, drained, drain = (values[name] for name in ("run", "drained", "drain"))
+    count = f"median of {REPEATS} passes, {l2}"
+    drain_writes = statistics.median(v["hbm_write_bytes"] for v in drain)
+    writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in drained)
+    reads, crossings = (tuple(v[name] for v in whole) for name in ("hbm_read_bytes", "l2_sm_bytes"))
+    measurements = [
+        _median("hbm_read_bytes", reads, f"dram read bytes, {count}"),
+        _median("hbm_write_bytes", writes, f"dram write bytes until L2 holds no dirty line, {count}"),
+        _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {count}"),
+    ]
+    note = f"one pass, {l2} at its first launch; a write still in L2 when its launch ends counts for a later one"
+    for name, (found,) in ((name, values[name]) for name in launch_names):
+        measurements += [Measurement(q, found[q], UNITS[q], "cupti-range", note, launch=name) for q in UNITS]
+    return Reading(
+        tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings}
+    )
+
+
+def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
+    """Values of every range by its name ("run", "drained", "drain", then launch names), and the launch names."""
+    cupti = load()
+    with MetricsHost(cupti, current_chip(cupti)) as host:
+        traffic = traffic_metrics(host.base_metrics)
+    bench.evict_l2()  # makes the scratch buffer
+    with RangeProfiler(traffic.names, max_ranges=32) as profiler:
+        with profiler.collecting() as ranges:
+            for _ in range(REPEATS):
+                bench.prepare_l2()
+                with ranges.range("run"):
+                    bench.launch()
+                bench.prepare_l2()
+                with ranges.range("drained"):
+                    bench.launch()
+                    bench.evict_l2()
+                bench.evict_l2()
+                with ranges.range("drain"):
+                    bench.evict_l2()
+            bench.prepare_l2()
+            bench.launch(hook=ranges.range)
+    values: dict[str, list[dict[str, float]]] = {}
+    for name, found in ranges.values:
+        values.setdefault(name, []).append(traffic.traffic(found))
+    return values, [name for name in values if name not in ("run", "drained", "drain")]
+
+
+def _median(name: str, values: Sequence[float], note: str) -> Measurement:
+    return Measurement(name, statistics.median(values), "B", "cupti-range", note, spread_of(tuple(values)))
+
+
+def unavailable(device: DeviceInfo) -> str | None:
+    """No GPU, no library or no permission, each with what would allow it."""
+    return why_not() if device.compute_capability else "no GPU here, so there is no hardware counter to read"
+
+
+COUNTER = Counter(
+    name="cupti_range",
+    title="Hardware counters (CUPTI)",
+    order=40,
+    phase="count",
+    quantities=tuple((name, unit, "cupti-range") for name, unit in UNITS.items() if unit == "B"),
+    unavailable=unavailable,
+    measure=measure,
+)

@@ -1,0 +1,265 @@
+"""GPU facts: read through NVML where it answers, from one table for GPUs that are not here; free of torch."""
+
+import importlib
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.base import GpuLimits
+from profiler.run import DeviceInfo
+
+KiB, MiB = 2**10, 2**20
+
+# Largest dynamic shared memory of one block, by compute capability: CUDA C++ Programming Guide.
+SHARED_MEMORY_PER_BLOCK = {
+    (7, 0): 96 * KiB,
+    (7, 5): 64 * KiB,
+    (8, 0): 163 * KiB,
+    (8, 6): 99 * KiB,
+    (8, 7): 163 * KiB,
+    (8, 9): 99 * KiB,
+    (9, 0): 227 * KiB,
+    (10, 0): 227 * KiB,
+    (10, 3): 227 * KiB,
+    (12, 0): 99 * KiB,
+    (12, 1): 99 * KiB,
+}
+
+
+@dataclass(frozen=True)
+class GpuSpec:
+    """A row of GPUS. Bytes, bytes/s and FLOP/s; flops are dense FP16 / BF16 tensor FLOP/s accumulated in float32."""
+
+    title: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    hbm_bytes_per_second: float
+    l2_bytes: int
+    shared_memory_per_sm: int
+    warps_per_sm: int
+    flops_per_second: float
+    nvml_names: tuple[str, ...]  # without the vendor's name in front
+
+    @property
+    def shared_memory_per_block(self) -> int:
+        """Bytes of shared memory that one block may use."""
+        return SHARED_MEMORY_PER_BLOCK[self.compute_capability]
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Tensor cores take bfloat16 from Ampere on."""
+        return self.compute_capability >= (8, 0)
+
+    @property
+    def limits(self) -> GpuLimits:
+        """What one CTA may use on it."""
+        return GpuLimits(self.title, self.compute_capability, self.shared_memory_per_block)
+
+
+# NVIDIA's datasheets and architecture whitepapers.
+GPUS = {
+    "v100": GpuSpec(
+        "V100 SXM2", (7, 0), 80, 900e9, 6 * MiB, 96 * KiB, 64, 125e12, ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB")
+    ),
+    "t4": GpuSpec("T4", (7, 5), 40, 320e9, 4 * MiB, 64 * KiB, 32, 65e12, ("Tesla T4",)),
+    "a10": GpuSpec("A10", (8, 6), 72, 600e9, 6 * MiB, 100 * KiB, 48, 125e12, ("A10",)),
+    "a100-40": GpuSpec("A100 SXM 40 GB", (8, 0), 108, 1555e9, 40 * MiB, 164 * KiB, 64, 312e12, ("A100-SXM4-40GB",)),
+    "a100": GpuSpec("A100 SXM 80 GB", (8, 0), 108, 2039e9, 40 * MiB, 164 * KiB, 64, 312e12, ("A100-SXM4-80GB",)),
+    "rtx3090": GpuSpec("RTX 3090", (8, 6), 82, 936e9, 6 * MiB, 100 * KiB, 48, 71e12, ("GeForce RTX 3090",)),
+    "l4": GpuSpec("L4", (8, 9), 58, 300e9, 48 * MiB, 100 * KiB, 48, 121e12, ("L4",)),
+    "l40s": GpuSpec("L40S", (8, 9), 142, 864e9, 96 * MiB, 100 * KiB, 48, 362e12, ("L40S",)),
+    "rtx4090": GpuSpec("RTX 4090", (8, 9), 128, 1008e9, 72 * MiB, 100 * KiB, 48, 165e12, ("GeForce RTX 4090",)),
+    "h100": GpuSpec("H100 SXM", (9, 0), 132, 3350e9, 50 * MiB, 228 * KiB, 64, 989e12, ("H100 80GB HBM3",)),
+    "h200": GpuSpec("H200 SXM", (9, 0), 132, 4800e9, 60 * MiB, 228 * KiB, 64, 989e12, ("H200",)),
+    "b200": GpuSpec("B200", (10, 0), 148, 8000e9, 126 * MiB, 228 * KiB, 64, 2250e12, ("B200",)),
+    "rtx5090": GpuSpec("RTX 5090", (12, 0), 170, 1792e9, 96 * MiB, 100 * KiB, 48, 209e12, ("GeForce RTX 5090",)),
+}
+
+START_ADVICE = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "install the NVIDIA driver, or start the container with --gpus all",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "load the NVIDIA driver, for example with nvidia-smi as root",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it was loaded; restart the machine",
+    "NVML_ERROR_NO_PERMISSION": "allow this user to open /dev/nvidiactl",
+}
+
+
+class NoGpu(RuntimeError):
+    """No GPU can be used here; the message is a sentence that says why."""
+
+
+def find_spec(nvml_name: str) -> GpuSpec | None:
+    """The row of exactly this product; a near name (H100 PCIe, A10G, a MIG instance) is another product."""
+    name = nvml_name.removeprefix("NVIDIA ")
+    return next((spec for spec in GPUS.values() if name in spec.nvml_names), None)
+
+
+def detect() -> tuple[DeviceInfo, ...]:
+    """The GPUs that CUDA programs started here see, in CUDA's order with CUDA_DEVICE_ORDER=PCI_BUS_ID; may be none."""
+    try:
+        with open_nvml() as nvml:
+            return tuple(describe(nvml, gpu, ordinal) for ordinal, gpu in enumerate(visible_gpus(nvml)))
+    except NoGpu:
+        return ()
+
+
+def why_no_gpu() -> str | None:
+    """A sentence on why `detect` finds none, or None where it finds some."""
+    try:
+        with open_nvml() as nvml:
+            visible_gpus(nvml)
+    except NoGpu as reason:
+        return str(reason)
+    return None
+
+
+def cpu_device() -> DeviceInfo:
+    """This machine's processor and memory."""
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    memory = None
+    with suppress(OSError, ValueError):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return DeviceInfo("cpu", name, memory_bytes=memory)
+
+
+def limits(device: DeviceInfo) -> GpuLimits | None:
+    """What one CTA may use on the device; None on the CPU, and on a GPU whose limits are not known."""
+    if device.compute_capability is None or device.shared_memory_per_block is None:
+        return None
+    return GpuLimits(device.name, device.compute_capability, device.shared_memory_per_block)
+
+
+@contextmanager
+def open_nvml() -> Iterator[Any]:
+    """The module pynvml, initialised until the block ends. Raises NoGpu."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise NoGpu("The Python package nvidia-ml-py is not installed, so NVML cannot be asked for GPUs.") from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        advice = next((text for name, text in START_ADVICE.items() if getattr(nvml, name) == error.value), "")
+        raise NoGpu(f"NVML does not start: {error}{'; ' if advice else ''}{advice}.") from error
+    try:
+        yield nvml
+    finally:
+        # A driver that has gone cannot be shut down, and nothing is lost by that.
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+    """What an NVML call answers and "", or None and the reason; "not supported here" is an answer, not a failure."""
+    try:
+        return function(*arguments), ""
+    except (nvml.NVMLError, nvml.NVMLLibraryMismatchError) as error:
+        return None, f"NVML answers: {error}"
+
+
+def visible_gpus(nvml: Any) -> tuple[Any, ...]:
+    """NVML handles of what CUDA sees, in its order; of a GPU in MIG mode CUDA sees the first instance. Raises NoGpu."""
+    count, reason = ask(nvml, nvml.nvmlDeviceGetCount)
+    if not count:
+        raise NoGpu(f"The NVIDIA driver sees no GPU{reason and f' ({reason})'}.")
+    gpus = _by_uuid(nvml, nvml.nvmlDeviceGetHandleByIndex, range(count))
+    parts = {uuid: _mig_instances(nvml, gpu) for uuid, gpu in gpus.items()}
+    instances = {uuid: instance for found in parts.values() for uuid, instance in found.items()}
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = chosen_uuids(variable, list(gpus), list(instances))
+    if not chosen:
+        raise NoGpu(f"CUDA_VISIBLE_DEVICES={variable!r} hides all {count} GPUs; unset it, or name one that exists.")
+    return tuple(instances[u] if u in instances else next(iter(parts[u].values()), gpus[u]) for u in chosen)
+
+
+def chosen_uuids(variable: str | None, gpus: Sequence[str], instances: Sequence[str]) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES leaves: it names indices or starts of UUIDs, ends at the first that does not exist
+    and, like CUDA, leaves nothing where one is named twice."""
+    if variable is None:
+        return list(gpus)
+    chosen: list[str] = []
+    for entry in map(str.strip, variable.split(",")):
+        if entry.isdecimal():
+            found = list(gpus[int(entry) : int(entry) + 1])
+        else:
+            found = [u for u in (*gpus, *instances) if entry.startswith(("GPU-", "MIG-")) and u.startswith(entry)]
+        if len(found) != 1:
+            break
+        if found[0] in chosen:
+            return []
+        chosen += found
+    return chosen
+
+
+def gpu_handle(nvml: Any, device: DeviceInfo) -> Any:
+    """The NVML handle of a detected GPU. Raises NoGpu."""
+    gpus, ordinal = visible_gpus(nvml), int(device.device.removeprefix("cuda:"))
+    if ordinal >= len(gpus):
+        raise NoGpu(f"NVML sees {len(gpus)} GPUs; {device.device} is not among them.")
+    return gpus[ordinal]
+
+
+def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
+    """All facts of one GPU; None for what neither NVML nor the table knows."""
+    name = ask(nvml, nvml.nvmlDeviceGetName, gpu)[0] or "NVIDIA GPU without a name"
+    memory, _ = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, gpu)
+    capability, _ = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, gpu)
+    spec = find_spec(name)
+    peak, peak_source = _peak_hbm(nvml, gpu, spec)
+    return DeviceInfo(
+        device=f"cuda:{ordinal}",
+        name=name,
+        memory_bytes=(memory and memory.total) or None,
+        compute_capability=capability,
+        sm_count=_sm_count(nvml, gpu, capability) or (spec.sm_count if spec else None),
+        l2_bytes=spec.l2_bytes if spec else None,
+        shared_memory_per_block=SHARED_MEMORY_PER_BLOCK.get(capability),
+        peak_hbm_bytes_per_second=peak,
+        peak_hbm_source=peak_source,
+        peak_flops_per_second=spec.flops_per_second if spec else None,
+        peak_flops_source="datasheet, dense FP16 / BF16" if spec else f"{name} is not in the table of GPUs",
+        driver=ask(nvml, nvml.nvmlSystemGetDriverVersion)[0],
+    )
+
+
+def _peak_hbm(nvml: Any, gpu: Any, spec: GpuSpec | None) -> tuple[float | None, str]:
+    if ask(nvml, nvml.nvmlDeviceGetGpuInstanceId, gpu)[0] is not None:
+        return None, "NVML does not tell a MIG instance's share of the bandwidth"
+    megahertz, no_clock = ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, gpu, nvml.NVML_CLOCK_MEM)
+    bits, no_width = ask(nvml, nvml.nvmlDeviceGetMemoryBusWidth, gpu)
+    if megahertz and bits:
+        # NVML tells the clock whose both edges carry data, for GDDR and HBM alike.
+        return 2 * megahertz * 1e6 * bits / 8, f"NVML: 2 × {megahertz} MHz × {bits} bit / 8"
+    if spec:
+        return spec.hbm_bytes_per_second, "datasheet"
+    return None, no_clock or no_width or "NVML tells no memory clock or bus width"
+
+
+def _sm_count(nvml: Any, gpu: Any, capability: tuple[int, int] | None) -> int | None:
+    attributes, _ = ask(nvml, nvml.nvmlDeviceGetAttributes, gpu)
+    if attributes is not None:
+        return int(attributes.multiprocessorCount)
+    cores, _ = ask(nvml, nvml.nvmlDeviceGetNumGpuCores, gpu)
+    if not cores or capability not in SHARED_MEMORY_PER_BLOCK:
+        return None
+    # FP32 cores of an SM: CUDA C++ Programming Guide, arithmetic throughput.
+    return int(cores) // (64 if capability in ((7, 0), (7, 5), (8, 0)) else 128)
+
+
+def _mig_instances(nvml: Any, gpu: Any) -> dict[str, Any]:
+    mode, _ = ask(nvml, nvml.nvmlDeviceGetMigMode, gpu)
+    if not mode or not mode[0]:
+        return {}
+    most, _ = ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, gpu)
+    return _by_uuid(nvml, lambda index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index), range(most or 0))
+
+
+def _by_uuid(nvml: Any, handle_of: Callable[[int], Any], indices: range) -> dict[str, Any]:
+    handles = [handle for index in indices if (handle := ask(nvml, handle_of, index)[0]) is not None]
+    return {ask(nvml, nvml.nvmlDeviceGetUUID, handle)[0] or f"#{i}": handle for i, handle in enumerate(handles)}

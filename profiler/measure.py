@@ -1,0 +1,158 @@
+"""measure(workload) -> Run: the only orchestrator, one straight page."""
+
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import UTC, datetime
+
+import torch
+import triton
+
+from kernels.problem import TileConfig
+from kernels.run import Output
+from profiler.accuracy import measure_errors
+from profiler.bench import Bench
+from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
+from profiler.state_trace import record_softmax, record_timeline
+from profiler.tile_trace import traced_accesses
+from profiler.workload import Workload
+
+Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
+
+
+def measure(workload: Workload, device: DeviceInfo, request: str, progress: Progress = lambda *_: None) -> Run:
+    """Run one admitted Workload through every source of numbers and gather a Run.
+
+    A source that cannot answer leaves Measurements of None with its reason; errors of the kernel itself propagate.
+    """
+    counters = all_counters()
+    clock = PhaseClock(progress, total=3 + sum(counter.measure is not None for counter in counters))
+    with clock.phase("compile"), torch.inference_mode():
+        bench = Bench(workload, device)
+        output, readings, softmax = _first_launch(bench)
+    with torch.inference_mode():
+        readings += _read_counters(counters, bench, clock)
+        with clock.phase("check"):
+            errors = measure_errors(bench, output.o)
+        with clock.phase("trace"):
+            timeline: ProgramTrace | None = None
+            if workload.on_gpu and workload.trace is not None:
+                softmax, _ = record_softmax(bench)
+                timeline = record_timeline(bench)
+    return Run(
+        id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{workload.kernel}-{uuid.uuid4().hex[:8]}",
+        request=request,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        workload=workload,
+        device=device,
+        environment=environment(),
+        measurements=(*modelled(workload), *(m for r in readings for m in r.measurements), *errors),
+        samples={name: values for reading in readings for name, values in reading.samples.items()},
+        series=tuple(series for reading in readings for series in reading.series),
+        softmax=softmax,
+        timeline=timeline,
+        phases=clock.seconds,
+    )
+
+
+def _first_launch(bench: Bench) -> tuple[Output, list[Reading], SoftmaxTrace | None]:
+    """Compile and launch once. Interpreted, this one launch also gives the accesses and the state: it is slow."""
+    workload = bench.workload
+    if workload.on_gpu or not workload.attention_kernel.is_tiled:
+        output = bench.launch()
+        bench.synchronize()
+        return output, [], None
+    softmax = None
+    with traced_accesses() as trace:
+        if workload.trace is None:
+            output = bench.launch()
+        else:
+            softmax, output = record_softmax(bench)
+    assert output.lse is not None
+    tensors = dict(zip("qkv", bench.inputs, strict=True)) | {"o": output.o, "lse": output.lse}
+    asked = [sizes for program in trace.by_program(tensors).values() for name, sizes in program.items() if name in tensors]
+    note = "every load and store of the interpreted programs"
+    requested = (
+        Measurement("requested_read_bytes", float(sum(read for read, _ in asked)), "B", "interpreter", note),
+        Measurement("requested_write_bytes", float(sum(written for _, written in asked)), "B", "interpreter", note),
+    )
+    return output, [Reading(requested)], softmax
+
+
+def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClock") -> list[Reading]:
+    readings: list[Reading] = []
+    with ExitStack() as watching:
+        endings: list[tuple[Counter, Callable[[], Reading]]] = []
+        for counter in counters:
+            reason = counter.unavailable(bench.device)
+            phase: AbstractContextManager[None] = clock.phase(counter.phase) if counter.measure else nullcontext()
+            with phase:
+                if reason is not None:
+                    readings.append(counter.missing(reason))
+                elif counter.watch is not None:
+                    endings.append((counter, watching.enter_context(counter.watch(bench))))
+                elif counter.measure is not None:
+                    readings.append(_ask(counter, lambda measure=counter.measure: measure(bench)))
+        readings += [_ask(counter, ending) for counter, ending in endings]
+    return readings
+
+
+def _ask(counter: Counter, question: Callable[[], Reading]) -> Reading:
+    try:
+        return question()
+    except Unavailable as reason:
+        return counter.missing(str(reason))
+
+
+def modelled(workload: Workload) -> tuple[Measurement, ...]:
+    """What follows from problem, schedule and tensor sizes without running anything."""
+    problem, kernel = workload.problem, workload.attention_kernel
+    schedule = kernel.schedule(problem, workload.tile or TileConfig())
+    tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem))
+    split = " + ".join(name.upper() for name in tensors)
+    read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
+    per_launch = [
+        Measurement(f"requested_{direction}_bytes", float(sum(part.values())), "B", "schedule", launch=launch.name)
+        for launch in schedule.launches
+        if len(schedule.launches) > 1
+        for direction, part in (("read", launch.reads), ("write", launch.writes))
+    ]
+    return (
+        Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
+        Measurement("compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "Q, K, V read once, O written once"),
+        Measurement("requested_read_bytes", read, "B", "schedule", "what the programs' loads ask for"),
+        Measurement("requested_write_bytes", written, "B", "schedule", "what the programs' stores ask for"),
+        *per_launch,
+        Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
+    )
+
+
+def environment() -> dict[str, str]:
+    """Versions that a number may depend on."""
+    return {
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda or "none",
+        "platform": platform.platform(terse=True),
+    }
+
+
+class PhaseClock:
+    """Names the phase that runs now, tells `progress`, and keeps the seconds spent in each."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress, self._total, self._done = progress, total, 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the block as one phase."""
+        self._progress(name, self._done, self._total)
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+        self._done += 1

@@ -1,0 +1,67 @@
+"""What interpreted programs really load and store: bytes by program, tensor and direction."""
+
+import os
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass
+class AccessTrace:
+    """Masked-in bytes of every load and store, as (program, direction, first address) -> bytes."""
+
+    accesses: Tally[tuple[int, str, int]] = field(default_factory=Tally)
+
+    def note(self, program: int, direction: str, ptrs: Any, mask: Any) -> None:
+        """Book one access; `ptrs` and `mask` are the interpreter's handles."""
+        active = np.broadcast_to(mask.data, ptrs.data.shape)
+        count = int(active.sum())
+        if count:
+            size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
+            self.accesses[program, direction, int(ptrs.data[active].min())] += count * size
+
+    def by_program(self, tensors: Mapping[str, torch.Tensor]) -> dict[int, dict[str, tuple[int, int]]]:
+        """{program: {tensor: (read, written)}} for the tensors named; accesses outside them go to "other"."""
+        spans = []
+        for name, tensor in tensors.items():
+            storage = tensor.untyped_storage()
+            spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), name))
+        table: dict[int, dict[str, tuple[int, int]]] = {}
+        for (program, direction, address), size in self.accesses.items():
+            name = next((n for start, end, n in spans if start <= address < end), "other")
+            read, written = table.setdefault(program, {}).get(name, (0, 0))
+            more = (read + size, written) if direction == "read" else (read, written + size)
+            table[program][name] = more
+        return table
+
+
+@contextmanager
+def traced_accesses() -> Iterator[AccessTrace]:
+    """Record every access of Triton kernels launched inside; needs TRITON_INTERPRET=1 before triton is imported."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        raise RuntimeError("Accesses can be traced only where Triton's interpreter runs: set TRITON_INTERPRET=1 first.")
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    trace = AccessTrace()
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    # Plain and descriptor accesses all pass through these two.
+    def traced_load(self: Any, ptrs: Any, mask: Any, *rest: Any) -> Any:
+        trace.note(self.grid_idx[0], "read", ptrs, mask)
+        return load(self, ptrs, mask, *rest)
+
+    def traced_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        trace.note(self.grid_idx[0], "write", ptrs, mask)
+        return store(self, ptrs, value, mask, *rest)
+
+    InterpreterBuilder.create_masked_load = traced_load
+    InterpreterBuilder.create_masked_store = traced_store
+    try:
+        yield trace
+    finally:
+        InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = load, store

@@ -1,0 +1,215 @@
+"""A warm child process for each device, and Jobs that run Workloads in it; free of torch, safe to use from threads."""
+
+import json
+import multiprocessing
+import signal
+import tempfile
+import threading
+import time
+import uuid
+from concurrent.futures import CancelledError, TimeoutError
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from kernels.problem import Refused
+from profiler import child
+from profiler.run import DeviceInfo
+from profiler.store import StoreError, runs_folder
+from profiler.workload import Workload
+
+DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
+START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch and described its device
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """Where a Job stands. state: waiting, running, done, failed, refused or stopped; error is a sentence or empty.
+
+    done of total counts phases over all Workloads of the Job; run_ids are the Runs saved so far.
+    """
+
+    state: str = "waiting"
+    kernel: str = ""
+    phase: str = "start"
+    done: int = 0
+    total: int = 1
+    seconds: float = 0.0
+    run_ids: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing more will happen."""
+        return self.state in ("done", "failed", "refused", "stopped")
+
+
+class Worker:
+    """One child process, started once, replaced by pebble after a crash, a time-out or a stop."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._pool = ProcessPool(
+            max_workers=1,
+            initializer=child.start,
+            initargs=(device,),
+            # A forked child would inherit threads and locks of the server; a spawned one starts clean.
+            context=multiprocessing.get_context("spawn"),
+        )
+        self._description: ProcessFuture[DeviceInfo] | None = None
+
+    def start(self) -> None:
+        """Begin to warm up; returns at once."""
+        if self._description is None:
+            self._description = self._pool.schedule(child.describe, (self.device,), timeout=START_TIMEOUT)
+
+    def describe(self) -> DeviceInfo | None:
+        """The device's facts once the child is warm, else None."""
+        future = self._description
+        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+            return None
+        return future.result()
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the child could not be started; None while it is starting or well."""
+        future = self._description
+        if future is None or not future.done() or future.cancelled():
+            return None
+        error = future.exception()
+        return None if error is None else explain(error, START_TIMEOUT, "start", "")
+
+    def submit(self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT) -> "Job":
+        """Queue Workloads, to be measured one after the other; returns at once."""
+        return Job(self, workloads, timeout)
+
+    def schedule(self, function: Any, *arguments: object, timeout: float | None = None) -> ProcessFuture[Any]:
+        """Run a function of profiler.child in the child process."""
+        return self._pool.schedule(function, arguments, timeout=timeout)
+
+    def stop(self) -> None:
+        """End the child and whatever it does."""
+        self._pool.stop()
+        self._pool.join()
+
+
+class Job:
+    """Workloads on their way through a Worker; a thread follows them and status() says how far they are."""
+
+    def __init__(self, worker: Worker, workloads: tuple[Workload, ...], timeout: float) -> None:
+        self._worker, self._workloads, self._timeout = worker, workloads, timeout
+        self._folder = runs_folder()
+        self._progress = Path(tempfile.mkdtemp(prefix="bytescope-")) / "progress.json"
+        self._guard = threading.Lock()
+        self._status = JobStatus(kernel=workloads[0].kernel)
+        self._future: ProcessFuture[Any] | None = None
+        self._stopping = False
+        self._begun = time.monotonic()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def status(self) -> JobStatus:
+        """A snapshot, with the phase that the child told last."""
+        with self._guard:
+            status = self._status
+        if status.is_over:
+            return status
+        note = self._note()
+        phases = int(note.get("total", 1))
+        index = len(status.run_ids)
+        return replace(
+            status,
+            phase=str(note.get("phase", status.phase)),
+            done=index * phases + int(note.get("done", 0)),
+            total=len(self._workloads) * phases,
+            seconds=time.monotonic() - self._begun,
+        )
+
+    def stop(self) -> None:
+        """End the Job; Runs already saved stay."""
+        with self._guard:
+            self._stopping = True
+            future = self._future
+        if future is not None:
+            future.cancel()
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Block until the Job is over or `timeout` seconds have passed."""
+        self._thread.join(timeout)
+        return self.status()
+
+    def _follow(self) -> None:
+        request = uuid.uuid4().hex[:12]
+        try:
+            self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
+            for workload in self._workloads:
+                self._update(state="running", kernel=workload.kernel)
+                self._ask(child.lock, workload.device, str(self._progress))
+                arguments = (workload, request, str(self._folder), str(self._progress))
+                run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
+                self._update(run_ids=(*self._status.run_ids, run_id))
+            self._update(state="done", phase="done")
+        except CancelledError:
+            self._update(state="stopped", error="Stopped. Runs that were finished are kept.")
+        except Refused as refusal:
+            self._update(state="refused", error=str(refusal))
+        except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
+            phase = self.status().phase
+            sentence = self._note().get("fatal") or explain(error, self._timeout, phase, self._status.kernel)
+            self._update(state="failed", error=str(sentence))
+        finally:
+            self._progress.unlink(missing_ok=True)
+            self._progress.parent.rmdir()
+
+    def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:
+        with self._guard:
+            if self._stopping:
+                raise CancelledError
+            self._future = self._worker.schedule(function, *arguments, timeout=timeout)
+        return self._future.result()
+
+    def _update(self, **changes: Any) -> None:
+        with self._guard:
+            self._status = replace(self._status, seconds=time.monotonic() - self._begun, **changes)
+
+    def _note(self) -> dict[str, Any]:
+        try:
+            note: dict[str, Any] = json.loads(self._progress.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return note
+
+
+def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> str:
+    """What happened, why, and what to do, in words for the user."""
+    what = f"{kernel or 'The worker'} (phase: {phase})"
+    if isinstance(error, TimeoutError):
+        return f"{what} took longer than {timeout:.0f} s and was stopped; choose a smaller problem or a longer time-out."
+    if isinstance(error, ProcessExpired):
+        return f"{what} ended: the worker process {_how_it_died(error.exitcode)}. A fresh one is starting; run again."
+    if isinstance(error, MemoryError):
+        return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
+    if isinstance(error, Refused | StoreError):
+        return str(error)
+    return f"{what} failed: {type(error).__name__}: {str(error).strip()[:300]}"
+
+
+def _how_it_died(exitcode: int) -> str:
+    if exitcode >= 0:
+        return f"left with exit code {exitcode}"
+    name = signal.Signals(-exitcode).name if -exitcode in {s.value for s in signal.Signals} else f"signal {-exitcode}"
+    return f"was killed by {name}" + (" (the system may be out of memory)" if name == "SIGKILL" else "")
+
+
+_workers: dict[str, Worker] = {}
+_workers_guard = threading.Lock()
+
+
+def worker_for(device: str) -> Worker:
+    """The one Worker of a device in this process, made when first asked for."""
+    with _workers_guard:
+        if device not in _workers:
+            _workers[device] = Worker(device)
+        return _workers[device]
