@@ -30,7 +30,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
     """
     counters = all_counters()
     clock = PhaseClock(progress, total=3 + sum(counter.measure is not None for counter in counters))
-    with clock.phase("compile"), torch.inference_mode():
+    with clock.phase("compile" if workload.on_gpu else "interpret"), torch.inference_mode():
         bench = Bench(workload, device)
         output, readings, softmax = _first_launch(bench)
     with torch.inference_mode():

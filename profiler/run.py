@@ -141,11 +141,11 @@ class Run:
         return hash(self.id)
 
     def find(self, name: str, launch: str | None = None, source: str | None = None) -> Measurement | None:
-        """The first measurement of that name: one with a value if there is one, else the one that says why not."""
+        """The best measurement of that name: measured before derived, a value before a reason for its absence."""
         found = [
             m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)
         ]
-        return next((m for m in found if m.value is not None), found[0] if found else None)
+        return min(found, key=lambda m: (m.value is None, not m.is_measured), default=None)
 
     def value(self, name: str, launch: str | None = None) -> float | None:
         """The value of `find`, or None."""

@@ -1,0 +1,220 @@
+"""The command line: python -m profiler doctor | run | report | schedule | list."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler import doctor as doctor_table
+from profiler.codec import NotARun, encode
+from profiler.run import Run, to_json
+from profiler.show import runs_table, stored_table
+from profiler.store import StoreError, list_runs, load, runs_folder, write_atomically
+from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
+from profiler.workload import TraceRequest, Workload, workloads
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+errors = Console(stderr=True)
+
+KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run; may be given several times.")]
+Batch = Annotated[int, typer.Option(help="Batch size.")]
+Heads = Annotated[int, typer.Option(help="Query heads.")]
+KvHeads = Annotated[int | None, typer.Option(help="Key/value heads; as many as --heads if left out.")]
+SeqLen = Annotated[int, typer.Option(help="Queries, and keys unless --seq-len-kv says otherwise.")]
+SeqLenKv = Annotated[int | None, typer.Option(help="Keys and values.")]
+HeadDim = Annotated[int, typer.Option(help="Width of a head.")]
+Dtype = Annotated[str, typer.Option(help="float16, bfloat16 or float32.")]
+Causal = Annotated[bool, typer.Option("--causal", help="Hide keys after the query, aligned bottom-right.")]
+Window = Annotated[int | None, typer.Option(help="Keep only keys less than this many positions away.")]
+BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
+BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
+NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
+NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on the last line of stdout.")]
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr."""
+    try:
+        app()
+    except (Refused, NotARun, StoreError) as refusal:
+        print(refusal, file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    kernel: KernelNames = ["naive", "flash"],  # noqa: B006 - Typer copies it
+    batch: Batch = 1,
+    heads: Heads = 2,
+    kv_heads: KvHeads = None,
+    seq_len: SeqLen = 512,
+    seq_len_kv: SeqLenKv = None,
+    head_dim: HeadDim = 64,
+    dtype: Dtype = "float16",
+    causal: Causal = False,
+    window: Window = None,
+    block_m: BlockM = 64,
+    block_n: BlockN = 64,
+    num_warps: NumWarps = 4,
+    num_stages: NumStages = 3,
+    device: Annotated[str | None, typer.Option(help="cuda:0 or cpu; the first GPU if there is one.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    l2: Annotated[str, typer.Option(help="L2 before each pass: cold or warm.")] = "cold",
+    repeats: Annotated[int, typer.Option(help="Timed passes.")] = 20,
+    trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record softmax state and program times.")] = True,
+    trace_head: Annotated[int, typer.Option(help="Head whose state is recorded.")] = 0,
+    trace_row: Annotated[int | None, typer.Option(help="Query whose tile is recorded; the last if left out.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds one kernel may take.")] = DEFAULT_TIMEOUT,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Write the Runs to this file as well.")] = None,
+) -> None:
+    """Measure kernels on one problem; every Run is saved."""
+    problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    tile = TileConfig(block_m, block_n, num_warps, num_stages)
+    wanted = TraceRequest(head=trace_head, row=trace_row) if trace else None
+    device = device or doctor_table.default_device()
+    chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted)
+    status = _follow(worker_for(device).submit(chosen, timeout), chosen)
+    runs = tuple(one for run_id in status.run_ids for one in load(runs_folder() / f"{run_id}.json"))
+    if runs:
+        Console(stderr=as_json).print(runs_table(runs))
+        if out is not None:
+            _write(out, to_json(runs))
+        if as_json:
+            print(to_json(runs))
+    if status.error:
+        print(status.error, file=sys.stderr)
+    raise typer.Exit({"done": 0, "refused": 2}.get(status.state, 1))
+
+
+@app.command()
+def schedule(
+    kernel: Annotated[str, typer.Option("--kernel", help="Kernel.")] = "flash",
+    batch: Batch = 1,
+    heads: Heads = 1,
+    kv_heads: KvHeads = None,
+    seq_len: SeqLen = 512,
+    seq_len_kv: SeqLenKv = None,
+    head_dim: HeadDim = 64,
+    dtype: Dtype = "float16",
+    causal: Causal = False,
+    window: Window = None,
+    block_m: BlockM = 64,
+    block_n: BlockN = 64,
+    as_json: AsJson = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
+) -> None:
+    """Requested bytes and tile steps of the whole problem; needs no GPU."""
+    problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n), "cpu", trace=None)
+    plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())
+    totals = {
+        "requested_read_bytes": plan.requested_read_bytes,
+        "requested_write_bytes": plan.requested_write_bytes,
+        "by_tensor": plan.by_tensor,
+        "grid": [plan.tiles.programs] if plan.tiles else None,
+    }
+    if not as_json:
+        Console().print_json(data=totals)
+        return
+    text = json.dumps(totals)
+    if summary:
+        print(text)
+        return
+    # Streamed: a long sequence has millions of steps.
+    sys.stdout.write(text[:-1] + ', "steps": [')
+    for index, step in enumerate(plan.steps()):
+        sys.stdout.write(("" if index == 0 else ", ") + json.dumps(encode(step)))
+    sys.stdout.write("]}\n")
+
+
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="Run files.")],
+    format: Annotated[str, typer.Option(help="html, json, csv, md or perfetto.")] = "html",
+    out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+) -> None:
+    """Turn Run files into a report."""
+    # Drawing belongs to the layer above, which this one may not import; it runs as a program of its own.
+    root = Path(__file__).resolve().parent.parent
+    target = [] if out is None else ["--out", str(out.resolve())]
+    command = [sys.executable, "-m", "app.report", *(str(f.resolve()) for f in files), "--format", format, *target]
+    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
+
+
+@app.command()
+def doctor() -> None:
+    """What can be measured here, what cannot, why, and how to allow it."""
+    Console().print(doctor_table.table())
+
+
+@app.command("list")
+def list_command(
+    as_json: AsJson = False, most: Annotated[int, typer.Option(help="Newest files to list.")] = 50
+) -> None:
+    """Kernels, and the Runs that are saved, newest first."""
+    listing = list_runs(most=most)
+    for fault in listing.faults:
+        print(fault, file=sys.stderr)
+    if as_json:
+        print(json.dumps({"kernels": list(all_kernels()), "runs": [_line(run) for run in listing.runs]}))
+        return
+    console = Console()
+    console.print("Kernels: " + ", ".join(all_kernels()))
+    console.print(stored_table(listing.runs, runs_folder()))
+
+
+def _line(run: Run) -> dict[str, Any]:
+    return {"id": run.id, "created": run.created, "device": run.device.name, "workload": encode(run.workload)}
+
+
+def _problem(
+    batch: int,
+    heads: int,
+    kv_heads: int | None,
+    seq_len: int,
+    seq_len_kv: int | None,
+    head_dim: int,
+    dtype: str,
+    causal: bool,
+    window: int | None,
+) -> AttentionProblem:
+    keys = seq_len if seq_len_kv is None else seq_len_kv
+    shared = heads if kv_heads is None else kv_heads
+    return AttentionProblem(batch, heads, shared, seq_len, keys, head_dim, dtype, causal, window)
+
+
+def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        bar = progress.add_task("start", total=1.0)
+        try:
+            while not (status := job.status()).is_over:
+                progress.update(
+                    bar, description=f"{status.kernel}: {status.phase}", completed=status.done, total=status.total
+                )
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            job.stop()
+            status = job.wait(5.0)
+    return status
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as fault:
+        raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
+
+
+if __name__ == "__main__":
+    main()
