@@ -16,7 +16,8 @@ def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
     """relative_error ‖o − ref‖ / ‖ref‖ and max_abs_error of O against the float64 reference."""
     workload = bench.workload
     rows, exact = _reference(workload.problem, workload.seed, workload.device)
-    difference = o[:, :, rows].double() - exact
+    exact = exact.to(o.device)
+    difference = o[:, :, rows.to(o.device)].double() - exact
     norm = exact.norm()
     relative = (difference.norm() / norm).item() if norm > 0 else None
     count, total = len(rows), workload.problem.seq_len_q
@@ -35,6 +36,7 @@ def _reference(problem: AttentionProblem, seed: int, device: str) -> tuple[torch
     cheap = CHEAP_FLOPS["cpu" if device == "cpu" else "cuda"]
     row_flops = 4 * problem.batch * problem.heads * problem.seq_len_kv * problem.head_dim
     count = max(1, min(problem.seq_len_q, int(cheap / row_flops)))
-    rows = torch.linspace(0, problem.seq_len_q - 1, count, dtype=torch.float64).round().long().to(device)
+    rows = torch.linspace(0, problem.seq_len_q - 1, count, dtype=torch.float64).round().long()
     exact, _ = reference(*draw_inputs(problem, seed, device), problem, rows)
-    return rows, exact
+    # Kept in host memory: on the GPU it would count as memory of the next kernel.
+    return rows, exact.cpu()

@@ -47,7 +47,7 @@ class Bench:
 
         What was dirty is written back to HBM, and nothing of the eviction itself is written back later.
         """
-        torch.sum(self._scratch, out=self._sum)
+        torch.sum(self._scratch, dim=0, out=self._sum)
 
     def busy_for(self, seconds: float) -> int:
         """Launch back to back for about `seconds` of wall time and wait; returns the number of passes."""

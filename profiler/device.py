@@ -1,6 +1,5 @@
 """GPU facts: read through NVML where it answers, from one table for GPUs that are not here; free of torch."""
 
-import importlib
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
@@ -75,14 +74,14 @@ GPUS = {
 
 START_ADVICE = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "install the NVIDIA driver, or start the container with --gpus all",
-    "NVML_ERROR_DRIVER_NOT_LOADED": "load the NVIDIA driver, for example with nvidia-smi as root",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "load the NVIDIA driver (modprobe nvidia)",
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it was loaded; restart the machine",
     "NVML_ERROR_NO_PERMISSION": "allow this user to open /dev/nvidiactl",
 }
 
 
 class NoGpu(RuntimeError):
-    """No GPU can be used here; the message is a sentence that says why."""
+    """NVML gives no GPU to work with; the message is a sentence that says why."""
 
 
 def find_spec(nvml_name: str) -> GpuSpec | None:
@@ -131,9 +130,9 @@ def limits(device: DeviceInfo) -> GpuLimits | None:
 
 @contextmanager
 def open_nvml() -> Iterator[Any]:
-    """The module pynvml, initialised until the block ends. Raises NoGpu."""
+    """The module pynvml, initialised until the block ends. Raises NoGpu, also for an NVML error within the block."""
     try:
-        nvml = importlib.import_module("pynvml")
+        import pynvml as nvml
     except ImportError as error:
         raise NoGpu("The Python package nvidia-ml-py is not installed, so NVML cannot be asked for GPUs.") from error
     try:
@@ -143,6 +142,8 @@ def open_nvml() -> Iterator[Any]:
         raise NoGpu(f"NVML does not start: {error}{'; ' if advice else ''}{advice}.") from error
     try:
         yield nvml
+    except nvml.NVMLError as error:
+        raise NoGpu(f"NVML answers: {error}.") from error
     finally:
         # A driver that has gone cannot be shut down, and nothing is lost by that.
         with suppress(nvml.NVMLError):
@@ -163,12 +164,14 @@ def visible_gpus(nvml: Any) -> tuple[Any, ...]:
     if not count:
         raise NoGpu(f"The NVIDIA driver sees no GPU{reason and f' ({reason})'}.")
     gpus = _by_uuid(nvml, nvml.nvmlDeviceGetHandleByIndex, range(count))
+    if not gpus:
+        raise NoGpu("The NVIDIA driver opens no GPU for this user; look at the permissions of /dev/nvidia*.")
     parts = {uuid: _mig_instances(nvml, gpu) for uuid, gpu in gpus.items()}
     instances = {uuid: instance for found in parts.values() for uuid, instance in found.items()}
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = chosen_uuids(variable, list(gpus), list(instances))
     if not chosen:
-        raise NoGpu(f"CUDA_VISIBLE_DEVICES={variable!r} hides all {count} GPUs; unset it, or name one that exists.")
+        raise NoGpu(f"CUDA_VISIBLE_DEVICES={variable!r} hides every GPU here; unset it, or name one that exists.")
     return tuple(instances[u] if u in instances else next(iter(parts[u].values()), gpus[u]) for u in chosen)
 
 

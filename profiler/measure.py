@@ -36,7 +36,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
     with torch.inference_mode():
         readings += _read_counters(counters, bench, clock)
         with clock.phase("check"):
-            errors = measure_errors(bench, output.o)
+            errors = measure_errors(bench, (output or bench.launch()).o)
         with clock.phase("trace"):
             timeline: ProgramTrace | None = None
             if workload.on_gpu and workload.trace is not None:
@@ -58,13 +58,18 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
     )
 
 
-def _first_launch(bench: Bench) -> tuple[Output, list[Reading], SoftmaxTrace | None]:
-    """Compile and launch once. Interpreted, this one launch also gives the accesses and the state: it is slow."""
+def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTrace | None]:
+    """Compile and launch once. Interpreted, this one launch also gives the output, accesses and state: it is slow.
+
+    On a GPU the output is dropped, so that it does not count as memory of the passes to come.
+    """
     workload = bench.workload
-    if workload.on_gpu or not workload.attention_kernel.is_tiled:
-        output = bench.launch()
+    if workload.on_gpu:
+        bench.launch()
         bench.synchronize()
-        return output, [], None
+        return None, [], None
+    if not workload.attention_kernel.is_tiled:
+        return bench.launch(), [], None
     softmax = None
     with traced_accesses() as trace:
         if workload.trace is None:

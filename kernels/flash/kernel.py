@@ -165,7 +165,6 @@ def flash_forward(
     acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
     kv_tiles = tl.cdiv(seq_len_kv, BLOCK_N)
     for stage in tl.static_range(3):  # before, inside and after the tiles that need no mask
-        MASKED: tl.constexpr = stage != 1
         if WINDOW or stage != 0:
             begin = first if stage == 0 else (full_first if stage == 1 else full_last)
             end = full_first if stage == 0 else (full_last if stage == 1 else last)
@@ -173,7 +172,7 @@ def flash_forward(
                 m_i, l_i, acc, alpha = attend_tile(
                     q, k_rows, v_rows, stride_ks, stride_vs, offs_m, j, m_i, l_i, acc, mask_d,
                     seq_len_q, seq_len_kv, window, sm_scale,
-                    BLOCK_N, MASKED, CAUSAL, WINDOW, GUARD_V, UPCAST,
+                    BLOCK_N, stage != 1, CAUSAL, WINDOW, GUARD_V, UPCAST,
                 )  # fmt: skip
                 if TRACE:
                     record_state(
@@ -258,6 +257,7 @@ def launch_arguments(
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
         "num_warps": tile.num_warps,
-        "num_stages": tile.num_stages,
+        # Stores of acc take shared memory of their own; without a pipeline they fit wherever the plain kernel does.
+        "num_stages": 1 if trace else tile.num_stages,
     }
     return arguments, constants
