@@ -37,6 +37,9 @@ class Theme:
 LIGHT = Theme("light", "#F5F7FA", "#FFFFFF", "#1F2933", "#5F6C7B", "#E4E7EB")
 DARK = Theme("dark", "#11161C", "#1A2129", "#E4E7EB", "#9AA5B1", "#323F4B")
 
+# Streamlit ships Source Sans; a report that opens elsewhere falls through to what is there.
+FONT = "'Source Sans', Inter, system-ui, sans-serif"
+
 SOURCE_BADGE = {
     "cupti-range": "counter",
     "cupti-sampling": "counter",
@@ -133,12 +136,12 @@ def template(theme: Theme) -> go.layout.Template:
         layout={
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "Inter, system-ui, sans-serif", "color": theme.ink, "size": 13},
+            "font": {"family": FONT, "color": theme.ink, "size": 13},
             "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
             "xaxis": axis,
             "yaxis": axis,
             "bargap": 0.25,
             "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"color": theme.muted}},
-            "hoverlabel": {"font": {"family": "Inter, system-ui, sans-serif"}},
+            "hoverlabel": {"font": {"family": FONT}},
         }
     )

@@ -27,7 +27,8 @@ class AttentionKernel:
 
     schedule(problem, tile) is pure. temporaries(problem) gives bytes of the intermediate tensors alive at peak,
     inputs and O not included. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is
-    None on the CPU, where Triton kernels are interpreted.
+    None on the CPU, where Triton kernels are interpreted. refuse_shared_memory does the same for the bytes of shared
+    memory that `shared_memory` gives; None for kernels that do not tell.
     """
 
     name: str
@@ -35,6 +36,7 @@ class AttentionKernel:
     schedule: Callable[[AttentionProblem, TileConfig], Schedule]
     temporaries: Callable[[AttentionProblem], Mapping[str, int]]
     refuse: Callable[[AttentionProblem, TileConfig, GpuLimits | None], None]
+    refuse_shared_memory: Callable[[AttentionProblem, TileConfig, GpuLimits, int], None] | None
     is_tiled: bool  # cut by TileConfig
     has_trace: bool  # its forward can record m, l, alpha, acc and the timeline
 
@@ -43,6 +45,12 @@ class AttentionKernel:
         """kernels.<name>.kernel.forward; see kernels.run.Forward for its contract."""
         forward: Callable[..., Any] = importlib.import_module(f"kernels.{self.name}.kernel").forward
         return forward
+
+    @property
+    def shared_memory(self) -> Callable[[AttentionProblem, TileConfig], int]:
+        """Bytes of shared memory one CTA takes once compiled for the current GPU; nothing is launched."""
+        shared_memory: Callable[..., int] = importlib.import_module(f"kernels.{self.name}.kernel").shared_memory
+        return shared_memory
 
 
 @cache

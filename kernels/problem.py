@@ -73,6 +73,11 @@ class AttentionProblem:
         return float(self.head_dim**-0.5)
 
     @property
+    def padded_head_dim(self) -> int:
+        """head_dim as tiles hold it: a power of two from 16 up, the rest masked zeros."""
+        return max(16, 1 << (self.head_dim - 1).bit_length())
+
+    @property
     def group(self) -> int:
         """Query heads that share one K/V head (GQA); 1 without sharing."""
         return self.heads // self.kv_heads

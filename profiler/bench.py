@@ -23,6 +23,7 @@ class Bench:
         self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
         self._forward = workload.attention_kernel.forward
         self._tile = workload.tile or TileConfig()
+        self.schedule = workload.attention_kernel.schedule(workload.problem, self._tile)
 
     def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
         """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""

@@ -70,13 +70,16 @@ def describe(device: str) -> DeviceInfo:
 
 def admit_all(workloads: tuple[Workload, ...]) -> None:
     """Raise Refused if one of them cannot run here now; nothing has been started then."""
-    for workload in workloads:
-        device = describe(workload.device)
-        admit(workload, device, limits(device), free_bytes(workload.device))
-        if workload.trace is not None:
-            from profiler.state_trace import plan_trace
+    from profiler.state_trace import plan_trace
 
-            plan_trace(workload.problem, workload.tile or TileConfig(), workload.trace)
+    for workload in workloads:
+        device, kernel, tile = describe(workload.device), workload.attention_kernel, workload.tile or TileConfig()
+        gpu = limits(device)
+        admit(workload, device, gpu, free_bytes(workload.device))
+        if workload.trace is not None:
+            plan_trace(workload.problem, tile, workload.trace)
+        if gpu is not None and kernel.refuse_shared_memory is not None:
+            kernel.refuse_shared_memory(workload.problem, tile, gpu, kernel.shared_memory(workload.problem, tile))
 
 
 def free_bytes(device: str) -> int:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 
 import torch
 import triton
@@ -39,7 +40,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
             errors = measure_errors(bench, (output or bench.launch()).o)
         with clock.phase("trace"):
             timeline: ProgramTrace | None = None
-            if workload.on_gpu and workload.trace is not None:
+            if workload.on_gpu and workload.trace is not None and workload.attention_kernel.has_trace:
                 softmax, _ = record_softmax(bench)
                 timeline = record_timeline(bench)
     return Run(
@@ -78,7 +79,8 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
             softmax, output = record_softmax(bench)
     assert output.lse is not None
     tensors = dict(zip("qkv", bench.inputs, strict=True)) | {"o": output.o, "lse": output.lse}
-    asked = [sizes for program in trace.by_program(tensors).values() for name, sizes in program.items() if name in tensors]
+    programs = trace.by_program(tensors).values()
+    asked = [sizes for program in programs for name, sizes in program.items() if name in tensors]
     note = "every load and store of the interpreted programs"
     requested = (
         Measurement("requested_read_bytes", float(sum(read for read, _ in asked)), "B", "interpreter", note),
@@ -100,7 +102,7 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
                 elif counter.watch is not None:
                     endings.append((counter, watching.enter_context(counter.watch(bench))))
                 elif counter.measure is not None:
-                    readings.append(_ask(counter, lambda measure=counter.measure: measure(bench)))
+                    readings.append(_ask(counter, partial(counter.measure, bench)))
         readings += [_ask(counter, ending) for counter, ending in endings]
     return readings
 
@@ -127,7 +129,9 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
     ]
     return (
         Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
-        Measurement("compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "Q, K, V read once, O written once"),
+        Measurement(
+            "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
+        ),
         Measurement("requested_read_bytes", read, "B", "schedule", "what the programs' loads ask for"),
         Measurement("requested_write_bytes", written, "B", "schedule", "what the programs' stores ask for"),
         *per_launch,

@@ -142,9 +142,7 @@ class Run:
 
     def find(self, name: str, launch: str | None = None, source: str | None = None) -> Measurement | None:
         """The best measurement of that name: measured before derived, a value before a reason for its absence."""
-        found = [
-            m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)
-        ]
+        found = [m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)]
         return min(found, key=lambda m: (m.value is None, not m.is_measured), default=None)
 
     def value(self, name: str, launch: str | None = None) -> float | None:

@@ -12,7 +12,7 @@ from kernels.schedule import TileGrid
 from profiler.bench import Bench
 from profiler.codec import PackedArray
 from profiler.run import ProgramTrace, SoftmaxTrace
-from profiler.workload import TraceRequest, Workload
+from profiler.workload import TraceRequest
 
 STATE_VALUES = 2**15  # rows × KV tiles kept of each quantity
 ACC_VALUES = 2**17  # values of acc kept
@@ -52,18 +52,43 @@ def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
     problem = workload.problem
     plan = plan_trace(problem, tile, request)
     kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
-    state = [torch.full((plan.row_stop - plan.row_start, kv_tiles), torch.nan, device=workload.device) for _ in "mlan"]
+    shape = (plan.row_stop - plan.row_start, kv_tiles)
     acc_shape = (-(-kv_tiles // plan.acc_stride), tile.BLOCK_M, problem.head_dim)
-    acc = torch.full(acc_shape, torch.nan, device=workload.device)
-    rows = (plan.row_start, plan.row_stop)
-    trace = StateTrace(request.batch, request.head, *rows, *state, acc, plan.acc_tile, plan.acc_stride)
+    trace = StateTrace(
+        batch=request.batch,
+        head=request.head,
+        row_start=plan.row_start,
+        row_stop=plan.row_stop,
+        m=_unwritten(shape, workload.device),
+        l=_unwritten(shape, workload.device),
+        alpha=_unwritten(shape, workload.device),
+        acc_norm=_unwritten(shape, workload.device),
+        acc=_unwritten(acc_shape, workload.device),
+        acc_tile=plan.acc_tile,
+        acc_stride=plan.acc_stride,
+    )
     output = bench.launch(trace=trace)
     bench.synchronize()
-    exact = exact_prefixes(bench.inputs, problem, tile, request, plan)
+    m, l, acc_norm = exact_prefixes(bench.inputs, problem, tile, request, plan)  # noqa: E741
     acc_rows = min(tile.BLOCK_M, problem.seq_len_q - plan.acc_tile * tile.BLOCK_M)
-    packed = [_pack(t) for t in (trace.m, trace.l, trace.alpha, trace.acc_norm, *exact, acc[:, :acc_rows])]
-    where = (request.batch, request.head, *rows, tile.BLOCK_N)
-    return SoftmaxTrace(*where, *packed, plan.acc_tile, plan.acc_stride), output
+    softmax = SoftmaxTrace(
+        batch=request.batch,
+        head=request.head,
+        row_start=plan.row_start,
+        row_stop=plan.row_stop,
+        BLOCK_N=tile.BLOCK_N,
+        m=_pack(trace.m),
+        l=_pack(trace.l),
+        alpha=_pack(trace.alpha),
+        acc_norm=_pack(trace.acc_norm),
+        exact_m=_pack(m),
+        exact_l=_pack(l),
+        exact_acc_norm=_pack(acc_norm),
+        acc=_pack(trace.acc[:, :acc_rows]),
+        acc_tile=plan.acc_tile,
+        acc_stride=plan.acc_stride,
+    )
+    return softmax, output
 
 
 def exact_prefixes(
@@ -107,8 +132,7 @@ def exact_prefixes(
 def record_timeline(bench: Bench) -> ProgramTrace | None:
     """One launch that notes each program's SM, start and end; None where there are too many programs to keep."""
     workload = bench.workload
-    schedule = workload.attention_kernel.schedule(workload.problem, workload.tile or TileConfig())
-    tiles = schedule.tiles
+    tiles = bench.schedule.tiles
     if tiles is None or tiles.programs > MAX_TIMED_PROGRAMS:
         return None
     sm = torch.full((tiles.programs,), -1, dtype=torch.int32, device=workload.device)
@@ -122,7 +146,7 @@ def record_timeline(bench: Bench) -> ProgramTrace | None:
     origin = begun.min()
     ticks = np.concatenate([begun - origin, ended - origin])
     return ProgramTrace(
-        launch=schedule.launches[0].name,
+        launch=bench.schedule.launches[0].name,
         sm=PackedArray.pack(sm.cpu().numpy()),
         start_ns=PackedArray.pack(begun - origin),
         end_ns=PackedArray.pack(ended - origin),
@@ -130,9 +154,8 @@ def record_timeline(bench: Bench) -> ProgramTrace | None:
     )
 
 
-def can_time_programs(workload: Workload) -> bool:
-    """Programs have an SM and a clock only on a GPU."""
-    return workload.on_gpu and workload.attention_kernel.has_trace
+def _unwritten(shape: tuple[int, ...], device: str) -> torch.Tensor:
+    return torch.full(shape, torch.nan, dtype=torch.float32, device=device)
 
 
 def _pack(tensor: torch.Tensor) -> PackedArray:

@@ -186,7 +186,7 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
     """What happened, why, and what to do, in words for the user."""
     what = f"{kernel or 'The worker'} (phase: {phase})"
     if isinstance(error, TimeoutError):
-        return f"{what} took longer than {timeout:.0f} s and was stopped; choose a smaller problem or a longer time-out."
+        return f"{what} was stopped after {timeout:.0f} s. Choose a smaller problem or a longer time-out."
     if isinstance(error, ProcessExpired):
         return f"{what} ended: the worker process {_how_it_died(error.exitcode)}. A fresh one is starting; run again."
     if isinstance(error, MemoryError):

@@ -77,7 +77,7 @@ def workloads(
     seed: int = 0,
     l2: str = "cold",
     repeats: int = 20,
-    trace: TraceRequest | None = TraceRequest(),  # noqa: B008 - frozen
+    trace: TraceRequest | None = TraceRequest(),
 ) -> tuple[Workload, ...]:
     """One Workload for each kernel; `tile` goes to those that are tiled, `trace` to those that record state."""
     if not kernels:

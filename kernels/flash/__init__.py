@@ -1,7 +1,7 @@
 """Flash attention: Q tiles stay on chip, K and V stream past them, the score matrix never reaches HBM."""
 
 from kernels.base import AttentionKernel
-from kernels.flash.limits import refuse
+from kernels.flash.limits import refuse, refuse_shared_memory
 from kernels.flash.schedule import schedule
 
 KERNEL = AttentionKernel(
@@ -10,6 +10,7 @@ KERNEL = AttentionKernel(
     schedule=schedule,
     temporaries=lambda problem: {"lse": problem.tensor_bytes["lse"]},
     refuse=refuse,
+    refuse_shared_memory=refuse_shared_memory,
     is_tiled=True,
     has_trace=True,
 )

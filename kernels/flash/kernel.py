@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.language.extra import cuda as cuda_extra
+from triton.runtime.jit import MockTensor
 
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import LaunchHook, Output, StateTrace, Timeline
@@ -219,6 +220,19 @@ def grid(problem: AttentionProblem, tile: TileConfig) -> tuple[int]:
     return (problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M),)
 
 
+def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
+    """Bytes of shared memory one CTA takes on the current GPU; compiles the kernel, launches and allocates nothing."""
+    shape_q = (problem.batch, problem.heads, problem.seq_len_q, problem.head_dim)
+    shape_kv = (problem.batch, problem.kv_heads, problem.seq_len_kv, problem.head_dim)
+    dtype = getattr(torch, problem.dtype)
+    q, k = (torch.empty(shape, dtype=dtype, device="meta") for shape in (shape_q, shape_kv))
+    lse = torch.empty(shape_q[:3], dtype=torch.float32, device="meta")
+    arguments, constants = launch_arguments(q, k, k, q, lse, problem, tile, finite=True)
+    abstract = [MockTensor.wrap_dtype(a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments]
+    compiled = flash_forward.warmup(*abstract, grid=grid(problem, tile), **constants)
+    return int(compiled.metadata.shared)
+
+
 def launch_arguments(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -245,10 +259,10 @@ def launch_arguments(
         *((t.batch * problem.heads + t.head, t.row_start, t.row_stop, t.acc_tile, t.acc_stride) if t else (0,) * 5),
         *((timeline.sm, timeline.start, timeline.end) if timeline else (lse,) * 3),
     )  # fmt: skip
-    constants = {
+    constants: dict[str, object] = {
         "BLOCK_M": tile.BLOCK_M,
         "BLOCK_N": tile.BLOCK_N,
-        "HEAD_DIM": max(16, triton.next_power_of_2(problem.head_dim)),
+        "HEAD_DIM": problem.padded_head_dim,
         "CAUSAL": problem.causal,
         "WINDOW": problem.window is not None,
         "GUARD_V": not finite and problem.is_masked,

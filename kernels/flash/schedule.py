@@ -5,5 +5,5 @@ from kernels.schedule import Launch, Schedule, TileGrid
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
-    """FlashAttention-2 order: Q outside, K/V inside; Q read once, K and V once for each Q tile, O and LSE written once."""
+    """FlashAttention-2 order: Q is read once, K and V once for each Q tile, O and LSE are written once."""
     return Schedule("flash", problem, (Launch.of_tiles("flash", TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)),))

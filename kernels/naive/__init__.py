@@ -9,6 +9,7 @@ KERNEL = AttentionKernel(
     schedule=schedule,
     temporaries=temporaries,
     refuse=lambda problem, tile, gpu: None,
+    refuse_shared_memory=None,
     is_tiled=False,
     has_trace=False,
 )

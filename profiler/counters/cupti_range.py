@@ -11,7 +11,7 @@ from profiler.cupti.permission import why_not
 from profiler.cupti.ranges import RangeProfiler, current_chip
 from profiler.run import DeviceInfo, Measurement, spread_of
 
-REPEATS = 3
+READ_PASSES, WRITE_PASSES = 3, 2
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
 
 
@@ -27,21 +27,18 @@ def measure(bench: Bench) -> Reading:
         raise Unavailable(str(error)) from error
     l2 = f"{bench.workload.l2} L2"
     whole, drained, drain = (values[name] for name in ("run", "drained", "drain"))
-    count = f"median of {REPEATS} passes, {l2}"
     drain_writes = statistics.median(v["hbm_write_bytes"] for v in drain)
     writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in drained)
     reads, crossings = (tuple(v[name] for v in whole) for name in ("hbm_read_bytes", "l2_sm_bytes"))
     measurements = [
-        _median("hbm_read_bytes", reads, f"dram read bytes, {count}"),
-        _median("hbm_write_bytes", writes, f"dram write bytes until L2 holds no dirty line, {count}"),
-        _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {count}"),
+        _median("hbm_read_bytes", reads, f"dram read bytes, {l2}"),
+        _median("hbm_write_bytes", writes, f"dram write bytes until L2 holds no dirty line, {l2}"),
+        _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {l2}"),
     ]
     note = f"one pass, {l2} at its first launch; a write still in L2 when its launch ends counts for a later one"
     for name, (found,) in ((name, values[name]) for name in launch_names):
         measurements += [Measurement(q, found[q], UNITS[q], "cupti-range", note, launch=name) for q in UNITS]
-    return Reading(
-        tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings}
-    )
+    return Reading(tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings})
 
 
 def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
@@ -50,21 +47,23 @@ def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]
     with MetricsHost(cupti, current_chip(cupti)) as host:
         traffic = traffic_metrics(host.base_metrics)
     bench.evict_l2()  # makes the scratch buffer
-    with RangeProfiler(traffic.names, max_ranges=32) as profiler:
-        with profiler.collecting() as ranges:
-            for _ in range(REPEATS):
-                bench.prepare_l2()
-                with ranges.range("run"):
-                    bench.launch()
-                bench.prepare_l2()
-                with ranges.range("drained"):
-                    bench.launch()
-                    bench.evict_l2()
-                bench.evict_l2()
-                with ranges.range("drain"):
-                    bench.evict_l2()
+    launches = len(bench.schedule.launches)
+    # CUPTI's start-up time grows with the ranges it must hold.
+    max_ranges = READ_PASSES + WRITE_PASSES + 1 + launches
+    with RangeProfiler(traffic.names, max_ranges) as profiler, profiler.collecting() as ranges:
+        for _ in range(READ_PASSES):
             bench.prepare_l2()
-            bench.launch(hook=ranges.range)
+            with ranges.range("run"):
+                bench.launch()
+        for _ in range(WRITE_PASSES):
+            bench.prepare_l2()
+            with ranges.range("drained"):
+                bench.launch()
+                bench.evict_l2()
+        with ranges.range("drain"):
+            bench.evict_l2()
+        bench.prepare_l2()
+        bench.launch(hook=ranges.range)
     values: dict[str, list[dict[str, float]]] = {}
     for name, found in ranges.values:
         values.setdefault(name, []).append(traffic.traffic(found))
@@ -72,6 +71,7 @@ def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]
 
 
 def _median(name: str, values: Sequence[float], note: str) -> Measurement:
+    note = f"{note}, median of {len(values)} passes"
     return Measurement(name, statistics.median(values), "B", "cupti-range", note, spread_of(tuple(values)))
 
 

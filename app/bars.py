@@ -1,0 +1,145 @@
+"""Horizontal bars with their numbers at the ends: solid where measured, hatched where derived, a dash where missing."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.style import Theme, template, traffic
+
+BAR_PIXELS, GAP_PIXELS, AXIS_PIXELS = 24, 14, 48
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar. `lead` of `value` is drawn paler, as what was there before; `reason` says why value is None."""
+
+    name: str
+    value: float | None
+    text: str
+    colour: str
+    is_measured: bool
+    reason: str = ""
+    lead: float = 0.0
+    spread: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Bars under one label on the axis."""
+
+    label: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The value axis: a title with the unit, the ticks' unit, and whether it is logarithmic (then of bytes)."""
+
+    title: str
+    factor: float = 1.0
+    is_log: bool = False
+
+
+def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
+    """A chart of the groups, the first on top; values are divided by axis.factor."""
+    places, ticks, height = _places(groups)
+    flat = [bar for group in groups for bar in group.bars]
+    placed = list(zip(places, flat, strict=True))
+    drawn = [(y, bar, value) for y, bar in placed if (value := _drawable(bar, axis)) is not None]
+    low, high = _range([value for _, _, value in drawn], axis.is_log)
+    figure = go.Figure()
+    for y, bar, value in drawn:
+        _draw(figure, y, bar, value, axis.factor, theme)
+    missing = [(y, bar) for y, bar in placed if _drawable(bar, axis) is None]
+    figure.add_scatter(
+        x=[10**low if axis.is_log else low] * len(missing),
+        y=[y for y, _ in missing],
+        text=[f" {bar.name} {bar.text}" for _, bar in missing],
+        hovertext=[bar.reason for _, bar in missing],
+        hoverinfo="text",
+        mode="text",
+        textposition="middle right",
+        textfont={"color": theme.muted},
+        cliponaxis=False,
+    )
+    figure.update_layout(
+        template=template(theme),
+        height=height + AXIS_PIXELS,
+        barmode="stack",
+        showlegend=False,
+        margin={"l": 8, "r": 8, "t": 4, "b": 8},
+    )
+    x_axis = {"title": axis.title, "range": [low, high], "fixedrange": True}
+    if axis.is_log:
+        decades = [10.0**exponent for exponent in range(math.ceil(low), math.floor(high) + 1)]
+        x_axis |= {
+            "type": "log",
+            "tickvals": decades,
+            "ticktext": [traffic(decade).replace(".00", "").replace(".0", "") for decade in decades],
+        }
+    figure.update_xaxes(**x_axis)
+    figure.update_yaxes(
+        tickvals=list(ticks),
+        ticktext=[group.label for group in groups],
+        range=[height, 0],
+        showgrid=False,
+        zeroline=False,
+        fixedrange=True,
+        tickfont={"color": theme.ink},
+    )
+    return figure
+
+
+def _draw(figure: go.Figure, y: float, bar: Bar, value: float, factor: float, theme: Theme) -> None:
+    lead = min(bar.lead / factor, value)
+    marker: dict[str, object] = {"color": bar.colour, "line": {"width": 1, "color": bar.colour}}
+    if not bar.is_measured:
+        marker["pattern"] = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.35, "bgcolor": theme.card}
+    common = {"y": [y], "orientation": "h", "width": BAR_PIXELS - 4, "hovertext": f"{bar.name} {bar.text}".strip()}
+    if lead > 0:
+        figure.add_bar(x=[lead], marker=marker, opacity=0.4, hoverinfo="text", **common)
+    error = None
+    if bar.spread is not None:
+        below, above = (abs(end / factor - value) for end in bar.spread)
+        error = {"array": [above], "arrayminus": [below], "color": theme.ink, "thickness": 1, "width": 3}
+    figure.add_bar(
+        x=[value - lead],
+        marker=marker,
+        text=[f"  {bar.name} {bar.text}" if bar.name else f"  {bar.text}"],
+        textposition="outside",
+        textfont={"color": theme.ink},
+        cliponaxis=False,
+        error_x=error,
+        hoverinfo="text",
+        **common,
+    )
+
+
+def _places(groups: Sequence[Group]) -> tuple[list[float], list[float], float]:
+    """The middle of every bar and of every group, in pixels from the top, and the height of all."""
+    places: list[float] = []
+    ticks: list[float] = []
+    top = GAP_PIXELS / 2
+    for group in groups:
+        ticks.append(top + len(group.bars) * BAR_PIXELS / 2)
+        places += [top + (index + 0.5) * BAR_PIXELS for index in range(len(group.bars))]
+        top += len(group.bars) * BAR_PIXELS + GAP_PIXELS
+    return places, ticks, top - GAP_PIXELS / 2
+
+
+def _drawable(bar: Bar, axis: Axis) -> float | None:
+    """The bar's length in the axis' unit; None where there is none, such as 0 on a logarithmic axis."""
+    return None if bar.value is None or (axis.is_log and bar.value <= 0) else bar.value / axis.factor
+
+
+def _range(values: Sequence[float], is_log: bool) -> tuple[float, float]:
+    """Ends of the axis (exponents if it is logarithmic), with room for the numbers at the bar ends."""
+    if not values:
+        return (0.0, 1.0)
+    if not is_log:
+        low, high = min(0.0, *values), max(0.0, *values)
+        return low, high + 0.55 * ((high - low) or 1.0)
+    low = math.floor(math.log10(min(values)) - 0.1)
+    return low, low + 1.5 * (math.log10(max(values)) - low)

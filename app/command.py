@@ -1,0 +1,65 @@
+"""The command line that repeats Workloads exactly."""
+
+import shlex
+from collections.abc import Sequence
+
+from profiler.workload import Workload
+
+
+def command(workloads: Sequence[Workload]) -> str:
+    """One `python -m profiler run` for all Workloads that one call can measure; further calls on further lines."""
+    groups: list[list[Workload]] = []
+    for workload in dict.fromkeys(workloads):
+        home = next((group for group in groups if all(_fit(workload, other) for other in group)), None)
+        if home is None:
+            groups.append([workload])
+        else:
+            home.append(workload)
+    return "\n".join(shlex.join(_call(group)) for group in groups)
+
+
+def _fit(one: Workload, other: Workload) -> bool:
+    def common(workload: Workload) -> tuple[object, ...]:
+        return workload.problem, workload.device, workload.seed, workload.l2, workload.repeats
+
+    return (
+        common(one) == common(other)
+        and one.kernel != other.kernel
+        and (one.tile is None or other.tile is None or one.tile == other.tile)
+        and (not _has_trace(one) or not _has_trace(other) or one.trace == other.trace)
+    )
+
+
+def _has_trace(workload: Workload) -> bool:
+    return workload.attention_kernel.has_trace
+
+
+def _call(group: Sequence[Workload]) -> list[str]:
+    first, problem = group[0], group[0].problem
+    words = ["python", "-m", "profiler", "run"]
+    for workload in group:
+        words += ["--kernel", workload.kernel]
+    options: list[tuple[str, object]] = [
+        ("--batch", problem.batch),
+        ("--heads", problem.heads),
+        ("--kv-heads", problem.kv_heads),
+        ("--seq-len", problem.seq_len_q),
+        ("--seq-len-kv", problem.seq_len_kv if problem.seq_len_kv != problem.seq_len_q else None),
+        ("--head-dim", problem.head_dim),
+        ("--dtype", problem.dtype),
+        ("--window", problem.window),
+    ]
+    tile = next((workload.tile for workload in group if workload.tile is not None), None)
+    if tile is not None:
+        options += [("--block-m", tile.BLOCK_M), ("--block-n", tile.BLOCK_N)]
+        options += [("--num-warps", tile.num_warps), ("--num-stages", tile.num_stages)]
+    options += [("--device", first.device), ("--l2", first.l2), ("--repeats", first.repeats), ("--seed", first.seed)]
+    traced = next((workload for workload in group if _has_trace(workload)), None)
+    if traced is not None and traced.trace is not None:
+        options += [("--trace-head", traced.trace.head or None), ("--trace-row", traced.trace.row)]
+    for name, value in options:
+        if value is not None:
+            words += [name, str(value)]
+    words += ["--causal"] if problem.causal else []
+    words += ["--no-trace"] if traced is not None and traced.trace is None else []
+    return words

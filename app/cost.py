@@ -1,0 +1,48 @@
+"""What a request will cost, before it is started: bytes by kind, memory, interpreted steps; and whether it may run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernels.problem import Refused, TileConfig
+from profiler.admission import INTERPRETED_STEP_SECONDS, admit, needs
+from profiler.device import limits
+from profiler.run import DeviceInfo
+from profiler.workload import Workload
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes of the problem, and by kernel title what is requested and what is allocated; None without tile steps."""
+
+    compulsory_bytes: int
+    score_bytes: int
+    requested_bytes: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
+    interpreted_seconds: float | None
+
+
+@lru_cache(maxsize=64)
+def cost(workloads: tuple[Workload, ...]) -> Cost:
+    """The cost of Workloads on one problem; closed forms and schedules only."""
+    problem = workloads[0].problem
+    requested, memory, steps = {}, {}, 0
+    for workload in workloads:
+        kernel = workload.attention_kernel
+        schedule = kernel.schedule(problem, workload.tile or TileConfig())
+        need = needs(workload)
+        requested[kernel.title] = schedule.requested_read_bytes + schedule.requested_write_bytes
+        memory[kernel.title] = need.total_bytes
+        steps += need.tile_steps
+    interpreted = None if workloads[0].on_gpu or not steps else steps * INTERPRETED_STEP_SECONDS
+    return Cost(problem.compulsory_bytes, problem.score_bytes, requested, memory, interpreted)
+
+
+def refusal(workloads: tuple[Workload, ...], device: DeviceInfo, free_bytes: int | None) -> str:
+    """Why one of the Workloads cannot run on the device now, as a sentence; empty if all can."""
+    try:
+        for workload in workloads:
+            admit(workload, device, limits(device), free_bytes)
+    except Refused as reason:
+        return str(reason)
+    return ""

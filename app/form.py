@@ -1,0 +1,202 @@
+"""The sidebar's form: what to run, what it will cost, and Run; it redraws alone while values change."""
+
+from collections.abc import Mapping
+from html import escape
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import page, progress, session
+from app.cost import Cost, cost, refusal
+from app.devices import devices, free_bytes
+from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
+from app.style import capacity, seconds, traffic
+from kernels.base import all_kernels
+from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
+from profiler.worker import DEFAULT_TIMEOUT, worker_for
+from profiler.workload import CPU, TraceRequest, Workload, workloads
+
+BLOCKS = (4, 8, 16, 32, 64, 128, 256)
+WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
+OTHERS: dict[str, object] = {
+    "timeout": DEFAULT_TIMEOUT,
+    "repeats": 20,
+    "seed": 0,
+    "trace_head": 0,
+    "trace_row": None,
+}
+
+
+@st.fragment
+def draw() -> None:
+    """Draw the form; a click on Run starts a Job and redraws the page."""
+    default = next(iter(devices()))
+    if "form.heads" not in st.session_state:
+        _put(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
+    _fields(default)
+    wanted, reason = check(values())
+    with st.container(key="bs-dock"):
+        if wanted:
+            st.html(cost_html(cost(wanted), wanted[0].device))
+        if reason:
+            st.html(_sentence(reason))
+        if session.job() is not None:
+            progress.draw()
+            return
+        if not reason:
+            worker = worker_for(wanted[0].device)
+            worker.start()
+            if worker.why_not is not None:
+                st.html(_sentence(worker.why_not))
+        if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
+            session.start(wanted, _seconds(st.session_state["form.timeout"]))
+            st.rerun()
+
+
+def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
+    """The Workloads that the form asks for (none if they cannot be built), and why they may not run; empty if they may."""
+    try:
+        wanted = request(form)
+    except Refused as refused:
+        return (), str(refused)
+    device = wanted[0].device
+    return wanted, refusal(wanted, devices()[device], free_bytes(device))
+
+
+def _sentence(text: str) -> str:
+    return f'<p class="bs-refusal" role="alert">{escape(text)}</p>'
+
+
+def values() -> dict[str, object]:
+    """What the form holds now, by field name."""
+    found = {str(key): value for key, value in st.session_state.items()}
+    return {name.removeprefix("form."): value for name, value in found.items() if name.startswith("form.")}
+
+
+def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
+    """The Workloads that a form asks for. Raises Refused with a sentence that names the field."""
+
+    def whole(name: str) -> int:
+        value = form[name]
+        if value is None or value == "":
+            raise Refused(f"{name} is empty; give a whole number.")
+        text = str(value).strip()
+        if not text.removeprefix("-").isdecimal():
+            raise Refused(f"{name} is {text[:20]!r}; it must be a whole number.")
+        return int(text)
+
+    def whole_or_none(name: str) -> int | None:
+        return None if form[name] is None else whole(name)
+
+    queries, keys = whole("seq_len_q"), whole_or_none("seq_len_kv")
+    problem = AttentionProblem(
+        whole("batch"),
+        whole("heads"),
+        whole("kv_heads"),
+        queries,
+        queries if keys is None else keys,
+        whole("head_dim"),
+        str(form["dtype"]),
+        bool(form["causal"]),
+        whole_or_none("window"),
+    )
+    tile = TileConfig(whole("BLOCK_M"), whole("BLOCK_N"), whole("num_warps"), whole("num_stages"))
+    trace = TraceRequest(head=whole("trace_head"), row=whole_or_none("trace_row"))
+    chosen = form["kernels"]
+    names = tuple(chosen) if isinstance(chosen, list | tuple) else ()
+    # Naive first, so that the pictures show what is to be improved on above what improves it.
+    ordered = tuple(sorted(names, key=lambda name: (all_kernels()[name].is_tiled, name)))
+    _seconds(form["timeout"])
+    return workloads(
+        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace
+    )
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or not 1 <= value <= 86_400:
+        raise Refused("The time-out must be 1 to 86,400 seconds.")
+    return float(value)
+
+
+def cost_html(found: Cost, device: str) -> str:
+    """The cost: a row for each kernel, then what the problem alone decides, each with the badge of its source."""
+    rows = "".join(
+        f"<tr><th>{escape(title)}</th><td>{traffic(size)}</td><td>{capacity(found.memory_bytes[title])}</td></tr>"
+        for title, size in found.requested_bytes.items()
+    )
+    time = found.interpreted_seconds
+    free = f"{capacity(free_bytes(device))} free {page.badge('' if device == CPU else 'nvml')}".rstrip()
+    return (
+        f'<div class="bs-cost"><table><tr><th></th><td>requested {page.badge("schedule")}</td>'
+        f"<td>memory {page.badge('model')}</td></tr>{rows}</table>"
+        f"<p>Compulsory {traffic(found.compulsory_bytes)}, score matrix {traffic(found.score_bytes)}"
+        f" {page.badge('model')}, {free}{'' if time is None else f', interpreted in about {seconds(time)}'}</p></div>"
+    )
+
+
+def _put(filled: Mapping[str, object]) -> None:
+    for name, value in filled.items():
+        st.session_state[f"form.{name}"] = value
+
+
+def _apply_preset(default: str) -> None:
+    if st.session_state["preset"] in PRESETS:
+        _put(fill(st.session_state["preset"], default))
+
+
+def _fields(default: str) -> None:
+    st.session_state["preset"] = preset_of(values(), default)
+    st.selectbox("Preset", [*PRESETS, CUSTOM], key="preset", on_change=_apply_preset, args=(default,))
+    found = devices()
+    if st.session_state["form.device"] not in found:
+        st.session_state["form.device"] = default
+    st.selectbox("Device", list(found), key="form.device", format_func=lambda name: f"{name} · {found[name].name}")
+    _numbers(("batch", "batch"), ("heads", "heads"), ("kv_heads", "kv heads"))
+    _numbers(("seq_len_q", "seq_len"), ("seq_len_kv", "kv seq_len"), ("window", "window"))
+    left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")
+    _number(left, "head_dim", "head_dim")
+    middle.selectbox("dtype", list(ELEMENT_BYTES), key="form.dtype")
+    right.checkbox("causal", key="form.causal", help=CAUSAL)
+    _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
+    _choices(("num_warps", WARPS), ("num_stages", STAGES))
+    left, right = st.columns(2)
+    titles = {name: kernel.title for name, kernel in all_kernels().items()}
+    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, key="form.kernels")
+    on_cpu = st.session_state["form.device"] == CPU
+    right.segmented_control("L2", ["cold", "warm"], key="form.l2", required=True, disabled=on_cpu, help=L2)
+    with st.expander("More settings"):
+        st.number_input("time-out of one kernel, s", key="form.timeout", step=10.0)
+        _numbers(("repeats", "launches"), ("seed", "seed"))
+        _numbers(("trace_head", "traced head"), ("trace_row", "traced row"))
+
+
+def _numbers(*fields: tuple[str, str]) -> None:
+    for column, (name, label) in zip(st.columns(len(fields)), fields, strict=True):
+        _number(column, name, label)
+
+
+def _number(column: DeltaGenerator, name: str, label: str) -> None:
+    """A whole number without limits: what cannot be is refused with a sentence, not clamped."""
+    if name in EMPTY:
+        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], key=f"form.{name}", help=HELP.get(name))
+    else:
+        column.number_input(label, step=1, key=f"form.{name}", help=HELP.get(name))
+
+
+def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
+    for column, (name, options) in zip(st.columns(len(fields)), fields, strict=True):
+        column.selectbox(name, options, key=f"form.{name}", accept_new_options=True, help=HELP.get(name))
+
+
+EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}
+CAUSAL = "Each query sees the keys up to its own position; masks are aligned bottom-right."
+L2 = "Cold: L2 is flushed before each pass, outside what is measured. Warm: it keeps what the pass before left."
+HELP = {
+    "kv_heads": "K/V heads; fewer than heads is GQA, one is MQA. Must divide heads.",
+    "seq_len_kv": "Keys and values; empty: as many as queries.",
+    "window": "Each query sees only keys less than this many positions away; empty: no window.",
+    "BLOCK_M": "Queries of one tile: what one program keeps on chip.",
+    "BLOCK_N": "Keys and values of one tile: what streams past.",
+    "trace_head": "The head whose m, l, alpha and |acc| are recorded.",
+    "trace_row": "The query whose rows are recorded; empty: the last.",
+}

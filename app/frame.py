@@ -1,0 +1,57 @@
+"""The frame around every page: brand, device line, navigation, the form, the running Job and one notice."""
+
+from functools import partial
+from html import escape
+from pathlib import Path
+from types import ModuleType
+
+import streamlit as st
+
+from app import form, page, session
+from app.devices import device_line, devices, why_no_gpu
+from app.registry import all_views
+
+ICON = Path(__file__).with_name("icon.svg")  # a Material symbol would be fetched from the network
+
+
+def show() -> None:
+    """Draw the whole application for one script run."""
+    st.set_page_config("Bytescope", ICON, layout="wide", initial_sidebar_state="auto")
+    page.style_sheet()
+    pages = {view.__name__.rpartition(".")[2]: _page(view, index == 0) for index, view in enumerate(all_views())}
+    st.session_state.pages = pages
+    chosen = st.navigation(list(pages.values()), position="hidden")
+    with st.sidebar:
+        device = st.session_state.get("form.device") or next(iter(devices()))
+        doing = "idle" if session.job() is None else "running"
+        lines = [device_line(device, doing)]
+        if why_no_gpu():
+            lines.append("No GPU: kernels are interpreted on the CPU")
+        spans = "".join(f"<span>{escape(line)}</span>" for line in lines)
+        st.html(f'<div class="bs-brand" title="{escape(why_no_gpu() or "")}"><b>Bytescope</b>{spans}</div>')
+        with st.container(key="bs-nav", gap=None):
+            for target in pages.values():
+                st.page_link(target, width="stretch")
+        form.draw()
+    _notice()
+    chosen.run()
+
+
+def _page(view: ModuleType, is_first: bool) -> st.Page:
+    render = partial(_render, view)
+    return st.Page(
+        render, title=view.TITLE, icon=view.ICON, url_path=view.__name__.rpartition(".")[2], default=is_first
+    )
+
+
+def _render(view: ModuleType) -> None:
+    view.render(session.current())
+
+
+def _notice() -> None:
+    found = session.notice()
+    if found is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="bs-notice"):
+        (st.error if found.kind == "error" else st.info)(found.text)
+        st.button("Dismiss", on_click=session.dismiss, key="dismiss")

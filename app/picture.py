@@ -1,0 +1,54 @@
+"""What a page shows and the report repeats: a picture or a table with title, caption and sources; pure data."""
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The answer as a sentence, and the line below it that says of what and how it was measured."""
+
+    sentence: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number at the top of a page; `source` is a Measurement's source, `reason` says why a dash is a dash."""
+
+    label: str
+    value: str
+    source: str
+    detail: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart that answers one question: title is its noun, caption how it was obtained and how to read it."""
+
+    title: str
+    caption: str
+    chart: go.Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under column names; a missing number is a dash, and `reasons` [row][column] may say why."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    reasons: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Everything one page says about some Runs; empty where the Runs hold nothing for it (`missing` says why)."""
+
+    headline: Headline | None = None
+    figures: tuple[Figure, ...] = ()
+    items: tuple[Picture | Table, ...] = ()
+    missing: str = ""

@@ -1,0 +1,33 @@
+"""The line that follows a Job: kernel, phase, how far, and Stop."""
+
+import streamlit as st
+
+from app import session
+from profiler.worker import JobStatus
+
+POLL_SECONDS = 0.4
+
+
+def draw() -> None:
+    """Follow the session's Job until it is over; nothing where none runs."""
+    if session.job() is not None:
+        st.fragment(_follow, run_every=POLL_SECONDS)()
+
+
+def words(status: JobStatus) -> str:
+    """Where a Job stands, in a few words."""
+    if status.state == "waiting":
+        return f"{status.kernel}: waiting for the worker, {status.seconds:.0f} s"
+    return f"{status.kernel}: {status.phase}, {status.done} of {status.total} steps, {status.seconds:.1f} s"
+
+
+def _follow() -> None:
+    job = session.job()
+    if job is None:
+        return
+    status = job.status()
+    if session.collect(status):
+        st.rerun()
+    with st.container(key="bs-progress"):
+        st.progress(min(1.0, status.done / max(1, status.total)), text=words(status))
+        st.button("Stop", on_click=job.stop, width="stretch", key="stop")

@@ -1,0 +1,37 @@
+"""Runs recorded on a GPU elsewhere, shipped in examples/: a card from which each file can be opened."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from app import page, session
+from app.history import Entry, read_folder
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def draw() -> None:
+    """The card: one line a file, with GPU, driver, versions and date of the recording."""
+    found = read_folder(EXAMPLES)
+    with page.card("Recorded runs", "Measured on a GPU elsewhere and shipped with Bytescope.", stretch=False):
+        for fault in found.faults:
+            st.warning(fault)
+        if not found.entries:
+            page.empty("The folder examples holds no recorded runs.")
+        for path in sorted({entry.path for entry in found.entries}):
+            entries = [entry for entry in found.entries if entry.path == path]
+            label, facts = describe(entries)
+            with st.container(horizontal=True, vertical_alignment="center"):
+                with st.container():
+                    st.html(page.item_html(label, facts))
+                st.button("Open", on_click=session.open_entries, args=(entries,), key=f"open-{path.name}")
+
+
+def describe(entries: Sequence[Entry]) -> tuple[str, str]:
+    """What a file's Runs computed, and where and when they were recorded."""
+    first = entries[0]
+    kernels = " and ".join(sorted({entry.workload.kernel for entry in entries}, reverse=True))
+    driver = f"driver {first.driver}" if first.driver else ""
+    facts = (f"recorded on {first.device}", driver, first.versions, first.created[:10])
+    return f"{first.workload.problem.label}: {kernels}", ", ".join(filter(None, facts))

@@ -1,0 +1,60 @@
+"""Runs as something to send: HTML, JSON, CSV, Markdown or a Perfetto trace; also `python -m app.report`."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.report_html import html
+from app.report_perfetto import perfetto
+from app.report_text import csv, markdown
+from kernels.problem import Refused
+from profiler.codec import NotARun
+from profiler.run import Run, to_json
+from profiler.store import StoreError, load
+
+REFUSED = 2
+FORMATS: Mapping[str, Callable[[Sequence[Run]], str]] = {
+    "html": html,
+    "json": to_json,
+    "csv": csv,
+    "md": markdown,
+    "perfetto": perfetto,
+}
+
+
+def main(
+    files: Annotated[list[Path], typer.Argument(help="Run files.")],
+    format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "html",
+    out: Annotated[Path | None, typer.Option(help="Where to write; without it, to stdout.")] = None,
+) -> None:
+    """Write a report of the Runs in FILES. Exits 2 with one sentence where that is refused."""
+    try:
+        text = _report(files, format)
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            _write(out, text)
+    except (Refused, NotARun, StoreError) as refusal:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(REFUSED) from refusal
+
+
+def _report(files: Sequence[Path], name: str) -> str:
+    if name not in FORMATS:
+        raise Refused(f"The format {name!r} is not known; choose {', '.join(FORMATS)}.")
+    # A Run given twice is one Run.
+    return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load(file))))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as fault:
+        raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,98 @@
+"""What one browser session looks at and waits for: the current Runs and the Job that makes new ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.history import Entry, load_entries, newest_request
+from profiler.codec import NotARun
+from profiler.run import Run
+from profiler.store import StoreError, load, runs_folder
+from profiler.worker import Job, JobStatus, worker_for
+from profiler.workload import Workload
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One sentence for the head of the page; kind is error or info."""
+
+    kind: str
+    text: str
+
+
+def current() -> tuple[Run, ...]:
+    """The Runs that all pages show; at first those asked for last, from the store."""
+    if "current" not in st.session_state:
+        st.session_state.current = newest_request(runs_folder())
+    runs: tuple[Run, ...] = st.session_state.current
+    return runs
+
+
+def select(runs: Sequence[Run]) -> None:
+    """Make these the current Runs."""
+    st.session_state.current = tuple(runs)
+
+
+def open_entries(entries: Sequence[Entry]) -> None:
+    """Make the Runs of entries the current ones; say which files cannot be read any more."""
+    runs, faults = load_entries(entries)
+    if runs:
+        select(runs)
+    if faults:
+        notify("error", " ".join(faults))
+
+
+def notify(kind: str, text: str) -> None:
+    """Say something above the page, until dismissed or replaced."""
+    st.session_state.notice = Notice(kind, text)
+
+
+def notice() -> Notice | None:
+    """What is to be said above the page."""
+    found: Notice | None = st.session_state.get("notice")
+    return found
+
+
+def dismiss() -> None:
+    """Take the notice away."""
+    st.session_state.pop("notice", None)
+
+
+def start(workloads: tuple[Workload, ...], timeout: float) -> None:
+    """Hand Workloads to the device's worker; earlier results stay until new ones are there."""
+    dismiss()
+    job = worker_for(workloads[0].device).submit(workloads, timeout)
+    st.session_state.job, st.session_state.taken = job, 0
+    _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
+
+
+def job() -> Job | None:
+    """The Job that this session waits for; a fresh session (a reloaded page) takes up the server's last one."""
+    if "job" not in st.session_state:
+        running = [one for one in _jobs() if not one.status().is_over]
+        st.session_state.job, st.session_state.taken = (running[-1] if running else None), 0
+    found: Job | None = st.session_state.job
+    return found
+
+
+def collect(status: JobStatus) -> bool:
+    """Select what the Job has finished so far and note how it ended; True if the page must be drawn anew."""
+    fresh = len(status.run_ids) > st.session_state.taken
+    if fresh:
+        st.session_state.taken = len(status.run_ids)
+        try:
+            select([run for run_id in status.run_ids for run in load(runs_folder() / f"{run_id}.json")])
+        except (NotARun, StoreError) as fault:
+            notify("error", str(fault))
+    if status.is_over:
+        st.session_state.job = None
+        if status.error:
+            notify("info" if status.state == "stopped" else "error", status.error)
+    return fresh or status.is_over
+
+
+@st.cache_resource(show_spinner=False)
+def _jobs() -> list[Job]:
+    """The Jobs of this server that may still run, oldest first."""
+    return []

@@ -1,0 +1,142 @@
+"""Which SM ran which program, when: measured times as lanes, and what they add up to."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import plotly.graph_objects as go
+
+from app.style import DARK, TENSOR, Theme, seconds, template
+from kernels.problem import Int64Array
+from profiler.codec import NotARun
+from profiler.run import ProgramTrace
+
+MOST_BARS = 4000
+MOST_PROGRAMS = 2**17
+TIME_BINS = 400
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A ProgramTrace unpacked: SM, start and end in ns of each program, int64 [programs].
+
+    `slot` tells programs apart that share an SM at the same time; `wave` counts the programs before it in its slot.
+    """
+
+    sm: Int64Array
+    start: Int64Array
+    end: Int64Array
+    slot: Int64Array
+    wave: Int64Array
+
+    @property
+    def waves(self) -> int:
+        """Programs that the busiest slot ran one after another."""
+        return int(self.wave.max()) + 1
+
+    @property
+    def sms(self) -> int:
+        """SMs that ran at least one program."""
+        return len(np.unique(self.sm))
+
+    @property
+    def slots(self) -> int:
+        """Programs that shared the fullest SM at one time."""
+        return int(self.slot.max()) + 1
+
+
+@lru_cache(maxsize=8)
+def lanes(trace: ProgramTrace) -> Lanes | None:
+    """The lanes of a trace; None where its arrays do not fit together or hold too many, as an imported one's may."""
+    if trace.sm.nbytes > MOST_PROGRAMS * 8:
+        return None
+    try:
+        sm, start, end = (part.numpy().astype(np.int64).ravel() for part in (trace.sm, trace.start_ns, trace.end_ns))
+    except NotARun:
+        return None
+    if not len(sm) == len(start) == len(end) or len(sm) == 0 or (end < start).any() or start.min() < 0 or sm.min() < 0:
+        return None
+    slot, wave = np.zeros_like(sm), np.zeros_like(sm)
+    free: dict[int, list[int]] = {}
+    count: dict[tuple[int, int], int] = {}
+    for program in np.argsort(start, kind="stable").tolist():
+        here = free.setdefault(int(sm[program]), [])
+        # The clock ticks: a program may seem to begin one tick before its forerunner ended.
+        place = next((i for i, until in enumerate(here) if until <= start[program] + trace.timer_step_ns), len(here))
+        here[place:place + 1] = [int(end[program])]
+        slot[program], wave[program] = place, count.get((int(sm[program]), place), 0)
+        count[int(sm[program]), place] = int(wave[program]) + 1
+    return Lanes(sm, start, end, slot, wave)
+
+
+def timeline(found: Lanes, program: int, theme: Theme, height: int = 380) -> go.Figure:
+    """One lane for each SM: a bar for each program, or its load over time where there are too many to tell apart.
+
+    Bars alternate from pale to strong with each wave; the chosen program is filled in P's colour.
+    """
+    figure = go.Figure(layout={"template": template(theme), "height": height, "showlegend": False})
+    scale = ["#1F5A5C", "#2BA39B"] if theme is DARK else ["#A9CFD0", "#3F9A95"]
+    unit, factor = ("ms", 1e6) if found.end.max() >= 1e6 else ("µs", 1e3)
+    if len(found.sm) <= MOST_BARS:
+        figure.add_trace(_bars(found, np.arange(len(found.sm)), factor, [scale[w % 2] for w in found.wave.tolist()]))
+    else:
+        figure.add_trace(_load(found, factor, [theme.card, scale[1]]))
+    if program < len(found.sm):
+        figure.add_trace(_bars(found, np.array([program]), factor, [TENSOR["p"]]))
+    figure.update_layout(barmode="overlay", bargap=0)
+    figure.update_xaxes(title_text=f"time after the first start, {unit}", rangemode="tozero", fixedrange=True)
+    figure.update_yaxes(
+        title_text="SM", range=[found.sm.max() + 1, -1], showgrid=False, zeroline=False, fixedrange=True
+    )
+    return figure
+
+
+def _bars(found: Lanes, which: Int64Array, factor: float, colours: list[str]) -> go.Bar:
+    thick = 1 / found.slots
+    return go.Bar(
+        orientation="h",
+        base=(found.start[which] / factor).astype(np.float32),
+        x=((found.end - found.start)[which] / factor).astype(np.float32),
+        y=(found.sm[which] - 0.5 + (found.slot[which] + 0.5) * thick).astype(np.float32),
+        width=thick,
+        marker={"color": colours, "line_width": 0},
+        customdata=np.stack([which, found.sm[which], found.wave[which]], axis=1),
+        hovertemplate="program %{customdata[0]} on SM %{customdata[1]}, wave %{customdata[2]}<extra></extra>",
+    )
+
+
+def _load(found: Lanes, factor: float, scale: list[str]) -> go.Heatmap:
+    """Programs running on each SM on average over each stretch of time."""
+    width = float(found.end.max()) / TIME_BINS
+    change = np.zeros((int(found.sm.max()) + 1, TIME_BINS + 2))
+    for time, sign in ((found.start, 1.0), (found.end, -1.0)):
+        whole, part = np.divmod(time / width, 1)
+        stretch = whole.astype(np.int64)
+        np.add.at(change, (found.sm, stretch), sign * (1 - part))
+        np.add.at(change, (found.sm, stretch + 1), sign * part)
+    running = change.cumsum(axis=1)[:, :TIME_BINS]
+    return go.Heatmap(
+        z=running.astype(np.float32),
+        x0=width / 2 / factor,
+        dx=width / factor,
+        zmin=0,
+        colorscale=scale,
+        showscale=False,
+        hovertemplate="SM %{y}: %{z:.2f} programs running<extra></extra>",
+    )
+
+
+def story(found: Lanes, program: int) -> str:
+    """What the lanes say, as one sentence, and where the chosen program ran."""
+    at_a_time = found.sms * found.slots
+    words = (
+        f"{len(found.sm):,} programs on {found.sms} SMs, at most {found.slots} at a time on each, "
+        f"so up to {at_a_time:,} at once, in {found.waves} wave{'s' if found.waves > 1 else ''}."
+    )
+    if program >= len(found.sm):
+        return words
+    start, end = found.start[program] * 1e-9, found.end[program] * 1e-9
+    return (
+        f"{words} Program {program} ran on SM {found.sm[program]} from {seconds(start)} to {seconds(end)}, "
+        f"in wave {found.wave[program]} (counted from 0)."
+    )

@@ -1,0 +1,5 @@
+"""The pages, one file each, found by scanning this folder.
+
+A view offers TITLE, ICON (a Material symbol), ORDER, sheet(runs, theme) -> Sheet (pure; the report prints it) and
+render(runs) (Streamlit). Pages without figures of Runs leave `sheet` out.
+"""

@@ -1,0 +1,220 @@
+"""Overview: naive against flash in one sentence, five figures at most, and the pictures behind them."""
+
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from app import page, recorded
+from app.answer import figures, headline
+from app.bars import Axis, Bar, Group, bars
+from app.devices import why_no_gpu
+from app.four_kinds import FOUR_KINDS, Bytes
+from app.kinds_chart import kinds_chart
+from app.launch_chart import launch_title
+from app.peak_check import possible_hbm
+from app.picture import Headline, Picture, Sheet, Table
+from app.selection import Comparison, compare
+from app.style import DIRECTION, Theme, capacity, error, kernel_colour, seconds, template, traffic
+from profiler.admission import needs
+from profiler.run import Run
+
+TITLE = "Overview"
+ICON = ":material/dashboard:"
+ORDER = 10
+EMPTY = "Press Run, or open a recorded H200 run on the Runs page."
+MS, GIB = 1e-3, 2.0**30
+
+
+def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
+    """Everything the page shows of the Runs of the newest problem."""
+    if not runs:
+        return Sheet(missing=EMPTY)
+    comparison = compare(runs)
+    pictures = (
+        _four_kinds(comparison, theme),
+        _launches(comparison, theme),
+        _times(comparison, theme),
+        _peak_memory(comparison, theme),
+    )
+    drawn = [picture for picture in pictures if picture is not None]
+    tables = [table for table in (_errors(comparison), _missing(comparison)) if table is not None]
+    return Sheet(headline(comparison), figures(comparison), (*drawn, *tables))
+
+
+def render(runs: tuple[Run, ...]) -> None:
+    """Draw the page, and where to look next."""
+    if not runs:
+        page.headline(Headline("Press Run to see where attention's bytes go.", "Or open a run recorded on an H200."))
+        recorded.draw()
+        return
+    shown = sheet(runs, page.theme())
+    page.sheet(shown, "overview", rows=(2, min(3, max(1, len(shown.items) - 2))))
+    if why_no_gpu():
+        recorded.draw()
+    with st.container(horizontal=True):
+        for view, label in NEXT.items():
+            page.link(view, label)
+
+
+NEXT = {
+    "hbm_traffic": "Where the bytes go",
+    "tile_schedule": "Which tile is where",
+    "online_softmax": "How m, l and acc evolve",
+    "runs": "All runs, export",
+}
+
+
+def _four_kinds(comparison: Comparison, theme: Theme) -> Picture:
+    caption = "Solid: measured. Hatched: closed form or schedule. A dash: not measured, the reason is on hover."
+    return Picture("Four kinds of bytes", caption, kinds_chart(comparison, theme))
+
+
+def _launches(comparison: Comparison, theme: Theme) -> Picture | None:
+    """HBM bytes of each launch; requested bytes, and the caption says so, where launches were not counted."""
+    run = next((run for run in reversed(comparison.runs) if run.launches("hbm_read_bytes")), None)
+    if run is not None:
+        kind, caption = "hbm", "HBM bytes of each launch, by counter"
+    else:
+        run = next((run for run in reversed(comparison.runs) if run.launches("requested_read_bytes")), None)
+        if run is None:
+            return None
+        kind, caption = "requested", "Requested bytes of each launch, by schedule; HBM bytes were not counted"
+    read, write = (_by_launch(run, f"{kind}_{direction}_bytes") for direction in ("read", "write"))
+    for other, name in zip(comparison.runs, comparison.names, strict=True):
+        ends = other.find(f"{kind}_read_bytes"), other.find(f"{kind}_write_bytes")
+        if other.workload.kernel != run.workload.kernel and all(end and end.value is not None for end in ends):
+            read[name], write[name] = (end.value or 0.0 for end in ends if end)
+    title = f"Where {run.workload.kernel} spends them"
+    unit = "HBM bytes" if kind == "hbm" else "requested bytes"
+    return Picture(title, f"{caption}.", _stacks({"read": read, "write": write}, unit, kind == "hbm", theme))
+
+
+def _by_launch(run: Run, name: str) -> dict[str, float]:
+    return {launch_title(m.launch or ""): m.value for m in run.launches(name) if m.value is not None}
+
+
+def _stacks(parts: dict[str, dict[str, float]], unit: str, is_measured: bool, theme: Theme) -> go.Figure:
+    names = list(dict.fromkeys(name for part in parts.values() for name in part))
+    totals = [sum(part.get(name, 0.0) for part in parts.values()) for name in names]
+    unit_name = traffic(max(totals, default=0.0)).rpartition(" ")[2]
+    factor = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit_name, 1.0)
+    figure = go.Figure()
+    for direction, part in parts.items():
+        colour = DIRECTION[direction]
+        marker: dict[str, object] = {"color": colour, "line": {"width": 1, "color": colour}}
+        if not is_measured:
+            marker["pattern"] = {
+                "shape": "/",
+                "fillmode": "replace",
+                "size": 6,
+                "solidity": 0.35,
+                "bgcolor": theme.card,
+            }
+        figure.add_bar(
+            name=direction,
+            x=names,
+            y=[part.get(name, 0.0) / factor for name in names],
+            marker=marker,
+            hovertext=[f"{name}, {direction} {traffic(part.get(name))}" for name in names],
+            hoverinfo="text",
+        )
+    figure.add_scatter(
+        x=names,
+        y=[total / factor for total in totals],
+        text=[traffic(total) for total in totals],
+        mode="text",
+        textposition="top center",
+        hoverinfo="skip",
+        showlegend=False,
+        cliponaxis=False,
+    )
+    figure.update_layout(template=template(theme), barmode="stack", height=250, margin={"t": 30, "b": 8})
+    figure.update_yaxes(title=f"{unit}, {unit_name}", rangemode="tozero", fixedrange=True)
+    figure.update_xaxes(showgrid=False, fixedrange=True, tickfont={"color": theme.ink})
+    return figure
+
+
+def _times(comparison: Comparison, theme: Theme) -> Picture | None:
+    groups = []
+    for name, run in _named(comparison):
+        found = run.find("gpu_time_seconds")
+        value, spread, reason = (None, None, "") if found is None else (found.value, found.spread, found.note)
+        colour = kernel_colour(run.workload.kernel)
+        groups.append(Group(name, (Bar("", value, seconds(value), colour, True, reason, spread=spread),)))
+    if all(group.bars[0].value is None for group in groups):
+        return None
+    caption = "Median; the whisker spans the 20th to the 80th percentile."
+    return Picture("Time", caption, bars(groups, Axis("time, ms", MS), theme))
+
+
+def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
+    groups = []
+    for name, run in _named(comparison):
+        measured, before = run.find("peak_allocated_bytes"), run.value("baseline_allocated_bytes")
+        value = None if measured is None else measured.value
+        reason = "" if measured is None else measured.note
+        need, colour = needs(run.workload), kernel_colour(run.workload.kernel)
+        predicted, inputs = float(need.total_bytes), float(sum(need.tensors[tensor] for tensor in "qkv"))
+        groups.append(
+            Group(
+                name,
+                (
+                    Bar("", predicted, capacity(predicted), colour, False, lead=inputs),
+                    Bar("", value, capacity(value), colour, True, reason, lead=before or 0.0),
+                ),
+            )
+        )
+    if all(group.bars[1].value is None for group in groups):
+        return None
+    caption = "Hatched: predicted. Solid: torch's allocator. Pale: there before the pass (inputs, workspaces)."
+    return Picture("Peak memory", caption, bars(groups, Axis("memory, GiB", GIB), theme))
+
+
+def _errors(comparison: Comparison) -> Table:
+    rows, reasons = [], []
+    for name, run in _named(comparison):
+        found = [run.find(quantity) for quantity in ("relative_error", "max_abs_error")]
+        source = next((part.source for part in found if part is not None and part.value is not None), "")
+        rows.append((name, *(error(part.value if part else None) for part in found), source))
+        reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
+    columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
+    caption = f"O in {comparison.runs[0].workload.problem.dtype} against float64 attention; rows compared are on hover."
+    return Table("Error against float64", caption, columns, tuple(rows), tuple(reasons))
+
+
+def _missing(comparison: Comparison) -> Table | None:
+    """What no Run here holds, and why; each reason once."""
+    rows = []
+    for label, read in (FOUR_KINDS | {"HBM": possible_hbm} | SINGLE).items():
+        found = [read(run) for run in comparison.runs]
+        if all(one.value is None for one in found):
+            rows.append((label, "–", " ".join(dict.fromkeys(one.reason for one in found))))
+    if not rows:
+        return None
+    return Table(
+        "Not measured", "A dash is not zero: the number could not be had here.", ("what", "value", "why"), tuple(rows)
+    )
+
+
+def _single(name: str) -> Callable[[Run], Bytes]:
+    def read(run: Run) -> Bytes:
+        found = run.find(name)
+        return (
+            Bytes(None, "", f"This Run holds no {name}.")
+            if found is None
+            else Bytes(found.value, found.source, found.note)
+        )
+
+    return read
+
+
+SINGLE = {
+    "time": _single("gpu_time_seconds"),
+    "peak memory": _single("peak_allocated_bytes"),
+    "error": _single("relative_error"),
+}
+
+
+def _named(comparison: Comparison) -> list[tuple[str, Run]]:
+    return list(zip(comparison.names, comparison.runs, strict=True))
