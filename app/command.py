@@ -56,7 +56,8 @@ def _call(group: Sequence[Workload]) -> list[str]:
     options += [("--device", first.device), ("--l2", first.l2), ("--repeats", first.repeats), ("--seed", first.seed)]
     traced = next((workload for workload in group if _has_trace(workload)), None)
     if traced is not None and traced.trace is not None:
-        options += [("--trace-head", traced.trace.head or None), ("--trace-row", traced.trace.row)]
+        options += [("--trace-batch", traced.trace.batch or None), ("--trace-head", traced.trace.head or None)]
+        options += [("--trace-row", traced.trace.row)]
     for name, value in options:
         if value is not None:
             words += [name, str(value)]

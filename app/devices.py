@@ -5,7 +5,6 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.style import capacity
 from profiler.device import cpu_device
 from profiler.gpu_feed import GpuFeed
 from profiler.run import DeviceInfo
@@ -45,22 +44,18 @@ def free_bytes(device: str) -> int | None:
     return int(available) * 1024
 
 
-def device_line(device: str, doing: str) -> str:
-    """One line on a device: its name, what it does, and how much of its memory is used."""
+def device_line(device: str, is_running: bool) -> str:
+    """One line on a device: its name, whether it runs our Job or is busy otherwise, and how much memory is used."""
     info = devices().get(device)
     if info is None:
         return f"{device} is not here"
     sample = feed().latest(device) if device != CPU else None
+    busy = None if sample is None else sample.gpu_busy_percent
+    doing = "running" if is_running else f"busy {busy:.0f}%" if busy is not None and busy >= 1 else "idle"
     if sample is None or sample.memory_used_bytes is None or sample.memory_total_bytes is None:
         return f"{info.name} · {doing}"
     used, total = sample.memory_used_bytes / 2**30, sample.memory_total_bytes / 2**30
     return f"{info.name} · {doing} · {used:.0f} of {total:.0f} GiB used"
-
-
-def memory_now(device: str) -> str:
-    """Free memory in words."""
-    free = free_bytes(device)
-    return "free memory not known" if free is None else f"{capacity(free)} free"
 
 
 @cache

@@ -54,7 +54,7 @@ def draw() -> None:
 
 
 def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
-    """The Workloads that the form asks for (none if they cannot be built), and why they may not run; empty if they may."""
+    """The Workloads asked for, none if they cannot be built, and why they may not run, empty if they may."""
     try:
         wanted = request(form)
     except Refused as refused:

@@ -23,8 +23,7 @@ def show() -> None:
     chosen = st.navigation(list(pages.values()), position="hidden")
     with st.sidebar:
         device = st.session_state.get("form.device") or next(iter(devices()))
-        doing = "idle" if session.job() is None else "running"
-        lines = [device_line(device, doing)]
+        lines = [device_line(device, session.job() is not None)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

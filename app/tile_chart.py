@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from app.style import DARK, TENSOR, Theme, template
+from app.style import DARK, LIGHT, TENSOR, Theme, template
 from app.tile_cells import Cells
 from app.tile_moment import Moment
 
@@ -29,6 +29,8 @@ def tile_map(moment: Moment, cells: Cells, theme: Theme, height: int = 470) -> g
     if max(rows, columns) <= MOST_CLICKABLE:
         figure.add_trace(_click_targets(cells))
     _mark_current(figure, moment, cells, theme)
+    if _is_labelled(cells):
+        figure.add_trace(_labels(moment, cells, theme))
     _edge_strips(figure, moment, cells, theme)
     margin_x, margin_y = (2 * (STRIP + GAP) + 0.02) * columns, (2 * (STRIP + GAP) + 0.02) * rows
     axis = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticks": ""}
@@ -41,6 +43,10 @@ def tile_map(moment: Moment, cells: Cells, theme: Theme, height: int = 470) -> g
         **_ticks(cells.q_start, cells.q_step, rows),
     )  # fmt: skip
     return figure
+
+
+def _is_labelled(cells: Cells) -> bool:
+    return cells.is_exact and max(cells.visited.shape) <= MOST_LABELLED
 
 
 def _axis_name(name: str, step: int) -> str:
@@ -57,32 +63,44 @@ def _ticks(start: int, step: int, count: int, most: int = 8) -> dict[str, object
 def _order(moment: Moment, cells: Cells, theme: Theme) -> go.Heatmap:
     scale = ["#28525C", "#2BA39B", "#A6E5DF"] if theme is DARK else ["#D3E7EA", "#6FB1AE", "#0B7A75"]
     rows, columns = cells.visited.shape
-    labelled = cells.is_exact and max(rows, columns) <= MOST_LABELLED
-    longest = float((moment.grid.last - moment.grid.first).max())
     return go.Heatmap(
         z=cells.order.astype(np.float32),
         zmin=0,
-        zmax=max(1.0, longest - 1),
+        zmax=max(1, _longest(moment) - 1),
         colorscale=scale,
         showscale=False,
         xgap=_gap(columns),
         ygap=_gap(rows),
-        text=_labels(cells) if labelled else None,
-        texttemplate="%{text}" if labelled else None,
-        textfont={"size": 11},
         hovertemplate="KV tile %{x}, Q tile %{y}: step %{z:.0f}<extra></extra>" if cells.is_exact else None,
         hoverinfo=None if cells.is_exact else "skip",
         hoverongaps=False,
     )
 
 
-def _labels(cells: Cells) -> list[list[str]]:
+def _labels(moment: Moment, cells: Cells, theme: Theme) -> go.Scatter:
     """Q and KV index of each visited tile; the others say that they are skipped."""
-    rows, columns = cells.visited.shape
-    return [
-        [f"{cells.q_start + i}, {cells.kv_start + j}" if cells.visited[i, j] else "skip" for j in range(columns)]
-        for i in range(rows)
-    ]
+    row, column = np.indices(cells.visited.shape).reshape(2, -1)
+    shown = (cells.visited > 0).ravel()
+    # The scale runs towards the ink in the light theme and away from it in the dark one.
+    strong = np.nan_to_num(cells.order.ravel()) > 0.5 * (_longest(moment) - 1)
+    light, dark = ("#FFFFFF", DARK.paper) if theme is DARK else (LIGHT.ink, "#FFFFFF")
+    colours = np.where(shown, np.where(strong, dark, light), theme.muted)
+    return go.Scatter(
+        x=column,
+        y=row,
+        mode="text",
+        text=[
+            f"{i + cells.q_start}, {j + cells.kv_start}" if visited else "skip"
+            for i, j, visited in zip(row.tolist(), column.tolist(), shown.tolist(), strict=True)
+        ],
+        textfont={"size": 12, "color": colours.tolist()},
+        hoverinfo="skip",
+    )
+
+
+def _longest(moment: Moment) -> int:
+    """KV tiles that the busiest program visits."""
+    return int((moment.grid.last - moment.grid.first).max())
 
 
 def _gap(cells: int) -> float:
@@ -90,12 +108,12 @@ def _gap(cells: int) -> float:
 
 
 def _partial(cells: Cells, theme: Theme) -> go.Scatter:
-    """A stroke across every tile in which the mask hides some scores."""
+    """A stroke across every tile in which the mask hides some scores; beside its label where it has one."""
     row, column = np.nonzero(cells.partial)
-    size = float(np.clip(260 / max(cells.visited.shape), 4, 22))
+    size, aside = float(np.clip(260 / max(cells.visited.shape), 4, 16)), 0.36 * _is_labelled(cells)
     return go.Scatter(
-        x=column,
-        y=row,
+        x=column + aside,
+        y=row - aside,
         mode="markers",
         marker={"symbol": "line-ne", "size": size, "line": {"color": theme.card, "width": 1.5}},
         hoverinfo="skip",
@@ -130,11 +148,10 @@ def _mark_current(figure: go.Figure, moment: Moment, cells: Cells, theme: Theme)
     )
     if kv_tile is None:
         return
-    labelled = cells.is_exact and max(rows, columns) <= MOST_LABELLED
     figure.add_shape(
         type="rect", x0=column - 0.5, x1=column + 0.5, y0=row - 0.5, y1=row + 0.5, fillcolor=TENSOR["p"],
         line={"color": theme.card, "width": 1},
-        label={"text": f"{moment.q_tile}, {kv_tile}" if labelled else "", "font": {"color": "#FFFFFF", "size": 12}},
+        label={"text": f"{moment.q_tile}, {kv_tile}" if _is_labelled(cells) else "", "font_color": "#FFFFFF"},
     )  # fmt: skip
 
 

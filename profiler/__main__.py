@@ -71,6 +71,7 @@ def run(
     l2: Annotated[str, typer.Option(help="L2 before each pass: cold or warm.")] = "cold",
     repeats: Annotated[int, typer.Option(help="Timed passes.")] = 20,
     trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record softmax state and program times.")] = True,
+    trace_batch: Annotated[int, typer.Option(help="Batch whose state is recorded.")] = 0,
     trace_head: Annotated[int, typer.Option(help="Head whose state is recorded.")] = 0,
     trace_row: Annotated[int | None, typer.Option(help="Query whose tile is recorded; the last if left out.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds one kernel may take.")] = DEFAULT_TIMEOUT,
@@ -80,7 +81,7 @@ def run(
     """Measure kernels on one problem; every Run is saved."""
     problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
-    wanted = TraceRequest(head=trace_head, row=trace_row) if trace else None
+    wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or doctor_table.default_device()
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted)
     status = _follow(worker_for(device).submit(chosen, timeout), chosen)
