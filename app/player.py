@@ -44,11 +44,11 @@ def ticks() -> bool:
 
 
 def controls(steps: Steps, key: str) -> None:
-    """Step back, Play or Stop, step on, and the slider; for a horizontal container."""
-    st.button("", icon=":material/skip_previous:", key=f"{key}.back", on_click=steps.back, help="One step back")
+    """Back, Play or Stop, Next, and the slider; for a horizontal container."""
+    st.button("Back", icon=":material/skip_previous:", key=f"{key}.back", on_click=steps.back)
     word, icon = ("Stop", ":material/stop:") if is_playing() else ("Play", ":material/play_arrow:")
     st.button(word, icon=icon, key=f"{key}.play", on_click=_toggle, type="primary")
-    st.button("", icon=":material/skip_next:", key=f"{key}.on", on_click=steps.forward, help="One step on")
+    st.button("Next", icon=":material/skip_next:", key=f"{key}.next", on_click=steps.forward)
     if steps.high <= steps.low:
         st.caption(f"{steps.label}: {steps.at}, the only one")
         return

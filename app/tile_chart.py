@@ -124,12 +124,13 @@ def _click_targets(cells: Cells) -> go.Scatter:
     """Invisible points on all visited tiles: a heat map alone cannot be clicked in Streamlit."""
     row, column = np.nonzero(cells.visited > 0)
     size = float(np.clip(380 / max(cells.visited.shape), 5, 60))
+    tiles = np.stack([row * cells.q_step + cells.q_start, column * cells.kv_step + cells.kv_start], axis=1)
     return go.Scatter(
         x=column,
         y=row,
         mode="markers",
         marker={"symbol": "square", "size": size, "color": "rgba(0,0,0,0)"},
-        customdata=np.stack([row * cells.q_step + cells.q_start, column * cells.kv_step + cells.kv_start], axis=1),
+        customdata=tiles.tolist(),  # Streamlit hands an array's rows back as dicts
         hovertemplate="Q tile %{customdata[0]}, KV tile %{customdata[1]}<extra></extra>",
     )
 

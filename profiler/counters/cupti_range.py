@@ -2,10 +2,11 @@
 
 import statistics
 from collections.abc import Sequence
+from functools import cache
 
 from profiler.bench import Bench
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.cupti.host import MetricsHost, traffic_metrics
+from profiler.cupti.host import MetricsHost, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError, load
 from profiler.cupti.permission import why_not
 from profiler.cupti.ranges import RangeProfiler, current_chip
@@ -43,9 +44,7 @@ def measure(bench: Bench) -> Reading:
 
 def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
     """Values of every range by its name ("run", "drained", "drain", then launch names), and the launch names."""
-    cupti = load()
-    with MetricsHost(cupti, current_chip(cupti)) as host:
-        traffic = traffic_metrics(host.base_metrics)
+    traffic = _traffic_metrics()
     bench.evict_l2()  # makes the scratch buffer
     launches = len(bench.schedule.launches)
     # CUPTI's start-up time grows with the ranges it must hold.
@@ -68,6 +67,14 @@ def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]
     for name, found in ranges.values:
         values.setdefault(name, []).append(traffic.traffic(found))
     return values, [name for name in values if name not in ("run", "drained", "drain")]
+
+
+@cache
+def _traffic_metrics() -> TrafficMetrics:
+    """The chip's names do not change while the process lives."""
+    cupti = load()
+    with MetricsHost(cupti, current_chip(cupti)) as host:
+        return traffic_metrics(host.base_metrics)
 
 
 def _median(name: str, values: Sequence[float], note: str) -> Measurement:
