@@ -110,8 +110,7 @@ def table_html(item: Table) -> str:
         for column in range(len(item.columns))
     ]
     head = "".join(
-        f"<th{' class=number' if number else ''}>{escape(name)}</th>"
-        for name, number in zip(item.columns, numeric, strict=True)
+        f"<th{_class(number)}>{escape(name)}</th>" for name, number in zip(item.columns, numeric, strict=True)
     )
     body = []
     for index, row in enumerate(item.rows):
@@ -125,7 +124,11 @@ def _cell(column: str, text: str, reason: str, number: bool) -> str:
     shown = badge(text) if column == "source" and text in SOURCE_BADGE else escape(text)
     if reason:
         shown = f'<span title="{escape(reason)}">{shown}</span>'
-    return f"<td{' class=number' if number else ''}>{shown}</td>"
+    return f"<td{_class(number)}>{shown}</td>"
+
+
+def _class(number: bool) -> str:
+    return ' class="number"' if number else ""
 
 
 def item_html(title: str, detail: str) -> str:

@@ -144,7 +144,7 @@ class Moment:
         element, dtype = problem.element_bytes, problem.dtype
         q, kv = (tile.BLOCK_M, head_dim), (tile.BLOCK_N, head_dim)
         s, row = (tile.BLOCK_M, tile.BLOCK_N), (tile.BLOCK_M,)
-        streams = f"one step, up to {tile.num_stages} in flight" if tile.num_stages > 1 else "one step"
+        streams = f"one step, {tile.num_stages} in flight" if tile.num_stages > 1 else "one step"
         return tuple(
             OnChip(name, tensor, shape, kind, int(np.prod(shape)) * size, stays)
             for name, tensor, shape, kind, size, stays in (

@@ -2,7 +2,7 @@
 
 from app.style import LIGHT
 from app.views.live_gpu import charts, figures, headline
-from profiler.gpu_feed import GpuSample
+from profiler.gpu_sample import GpuSample
 from tests.fake_runs import H200
 
 NOW = GpuSample(

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from profiler.device import GPUS, chosen_uuids, cpu_device, detect, find_spec, limits, why_no_gpu
+from profiler.device import GPUS, cpu_device, detect, find_spec, limits, why_no_gpu
+from profiler.nvml import chosen_uuids
 
 ROOT = Path(__file__).parents[1]
 GiB = 2**30

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from profiler import gpu_feed
-from profiler.gpu_feed import GpuFeed, take_sample
+from profiler import gpu_feed, gpu_sample
+from profiler.gpu_feed import GpuFeed
+from profiler.gpu_sample import take_sample
 
 ROOT = Path(__file__).parents[1]
 GiB = 2**30
@@ -22,7 +23,7 @@ SPEAK = f"""
 import json, sys, time
 device = json.loads('''{DEVICE}''')
 print(json.dumps({{"devices": [device], "why_no_gpu": None}}), flush=True)
-names = {[name for name in gpu_feed.GpuSample.__dataclass_fields__ if name not in ("device", "time", "missing")]!r}
+names = {[name for name in gpu_sample.GpuSample.__dataclass_fields__ if name not in ("device", "time", "missing")]!r}
 def sample(watts):
     known = {{"device": "cuda:0", "time": time.time(), "power_watts": watts, "missing": {{}}}}
     print(json.dumps({{"samples": [dict.fromkeys(names) | known]}}), flush=True)
@@ -86,7 +87,7 @@ def test_a_sample_holds_si_units_and_reasons(gpu):
 
 
 def test_the_child_tells_its_gpus_once_and_then_samples(gpu, capsys):
-    gpu_feed.feed(20.0, once=True)
+    gpu_sample.feed(20.0, once=True)
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["devices"][0]["device"] == "cuda:0" and first["why_no_gpu"] is None
     assert second["samples"][0]["memory_free_bytes"] == 137 * GiB
@@ -101,8 +102,8 @@ def test_a_driver_that_disappears_is_a_sentence(gpu, capsys):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     gpu.setattr(pynvml, "nvmlDeviceGetCount", count)
-    gpu.setattr(sys, "argv", ["gpu_feed", "--once"])
-    assert gpu_feed.main() == 1
+    gpu.setattr(sys, "argv", ["gpu_sample", "--once"])
+    assert gpu_sample.main() == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["devices"] == [] and "Driver Not Loaded" in last["why_no_gpu"]
 
@@ -146,7 +147,7 @@ def test_starting_does_not_block_and_the_first_answer_comes_soon():
 
 def test_the_child_ends_when_its_input_closes():
     child = subprocess.Popen(
-        [sys.executable, "-m", "profiler.gpu_feed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-m", "profiler.gpu_sample"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
     with child:
         assert json.loads(child.stdout.readline()).keys() == {"devices", "why_no_gpu"}

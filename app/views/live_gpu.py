@@ -9,7 +9,7 @@ from app import page
 from app.devices import feed
 from app.picture import Figure, Headline, Picture
 from app.style import DIRECTION, KERNEL, Theme, capacity, template
-from profiler.gpu_feed import GpuSample
+from profiler.gpu_sample import GpuSample
 from profiler.run import DeviceInfo, Run
 
 TITLE = "Live GPU"

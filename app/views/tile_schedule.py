@@ -46,6 +46,7 @@ def render(runs: tuple[Run, ...]) -> None:
     state = st.session_state
     found = subjects(runs, state.get("problem", ARTICLE[0]), state.get("tile", ARTICLE[1]))
     subject = next((subject for subject in found if subject.name == state.get(KERNEL)), found[0])
+    state[KERNEL] = subject.name
     page.headline(tile_pages.headline(subject))
     stage = _launch_stage if subject.schedule.tiles is None else _tile_stage
     playing = player.is_playing()
@@ -62,7 +63,7 @@ def _tile_stage(subject: Subject, names: tuple[str, ...], has_timer: bool) -> No
     assert grid is not None
     if player.ticks():
         _play_on(place.here(grid))
-    if player.is_playing() != has_timer:
+    if player.is_playing() != has_timer or st.session_state.get(KERNEL, subject.name) != subject.name:
         st.rerun()
     moment = place.here(grid)
     with _row():
@@ -176,7 +177,7 @@ def _launch_stage(subject: Subject, names: tuple[str, ...], has_timer: bool) -> 
         state[LAUNCH] = at
         if at == last:
             player.stop()
-    if player.is_playing() != has_timer:
+    if player.is_playing() != has_timer or st.session_state.get(KERNEL, subject.name) != subject.name:
         st.rerun()
     go = partial(state.__setitem__, LAUNCH)
     back, forward = partial(go, max(0, at - 1)), partial(go, min(last, at + 1))

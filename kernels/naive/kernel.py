@@ -54,7 +54,7 @@ def forward(
     return Output(o)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def hidden_scores(problem: AttentionProblem, device: torch.device) -> torch.Tensor:
     """Boolean [seq_len_q, seq_len_kv], true where the mask hides a score; an input, built outside the measured run."""
     lo, hi = (torch.from_numpy(end).to(device)[:, None] for end in problem.visible_keys())

@@ -10,8 +10,9 @@ from typing import Any
 
 from profiler.bench import Bench
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.device import gpu_handle, open_nvml
-from profiler.gpu_feed import READINGS, read
+from profiler.device import gpu_handle
+from profiler.gpu_sample import READINGS, read
+from profiler.nvml import open_nvml
 from profiler.run import DeviceInfo, Measurement, Series, spread_of
 
 HERTZ = 50.0

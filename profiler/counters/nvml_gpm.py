@@ -11,7 +11,8 @@ import torch
 
 from profiler.bench import Bench
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.device import NoGpu, ask, gpu_handle, open_nvml
+from profiler.device import gpu_handle
+from profiler.nvml import NoGpu, ask, open_nvml
 from profiler.run import DeviceInfo, Measurement
 
 # The driver refreshes GPM about ten times a second: a sample taken sooner still tells of the time before the load

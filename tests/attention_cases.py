@@ -1,0 +1,81 @@
+"""Problems that broke attention kernels elsewhere, and how close to float64 every kernel must come on them."""
+
+from collections.abc import Callable
+
+import torch
+
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.reference import reference
+from kernels.run import Output
+from profiler.bench import draw_inputs
+
+Forward = Callable[..., Output]
+
+# Half a unit in the last place of 1: one rounding's largest relative error.
+ROUNDING = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24}
+
+T16, T32, T64, T128 = (TileConfig(size, size) for size in (16, 32, 64, 128))
+WIDE, TALL = TileConfig(16, 64), TileConfig(64, 16)
+
+# batch, heads, kv_heads, seq_len_q, seq_len_kv, head_dim, dtype, causal, window
+CASES: dict[str, tuple[AttentionProblem, TileConfig]] = {
+    "one_query_one_key": (AttentionProblem(1, 1, 1, 1, 1, 64), T16),
+    "shorter_than_a_block": (AttentionProblem(1, 40, 40, 8, 8, 128), T16),
+    "decode": (AttentionProblem(1, 32, 32, 1, 20, 128), T32),
+    "seq_63": (AttentionProblem(1, 1, 1, 63, 63, 32), T16),
+    "seq_100": (AttentionProblem(2, 2, 2, 100, 100, 16), T32),
+    "seq_1025_causal": (AttentionProblem(1, 1, 1, 1025, 1025, 64, causal=True), T128),
+    "head_dim_63": (AttentionProblem(1, 1, 1, 63, 100, 63), T32),
+    "head_dim_80": (AttentionProblem(1, 2, 2, 33, 33, 80), T16),
+    "head_dim_96": (AttentionProblem(1, 2, 2, 33, 33, 96), T32),
+    "head_dim_128": (AttentionProblem(1, 1, 1, 65, 65, 128), T64),
+    "head_dim_256": (AttentionProblem(1, 1, 1, 40, 50, 256), T16),
+    "head_dim_4": (AttentionProblem(1, 1, 1, 16, 16, 4), T16),
+    "head_dim_1": (AttentionProblem(1, 1, 1, 5, 5, 1), T16),
+    "causal_2_over_5": (AttentionProblem(1, 1, 1, 2, 5, 16, causal=True), T16),
+    "causal_5_over_2": (AttentionProblem(1, 1, 1, 5, 2, 16, causal=True), T16),
+    "causal_tail_of_64_over_200": (AttentionProblem(1, 2, 2, 64, 200, 32, causal=True), WIDE),
+    "causal_200_over_64": (AttentionProblem(1, 2, 2, 200, 64, 32, causal=True), TALL),
+    "window_1": (AttentionProblem(1, 1, 1, 40, 40, 16, window=1), T16),
+    "window_9": (AttentionProblem(1, 2, 2, 100, 100, 16, window=9), T16),
+    "window_9_causal": (AttentionProblem(1, 2, 2, 100, 100, 16, causal=True, window=9), TALL),
+    "window_causal_30_over_70": (AttentionProblem(2, 1, 1, 30, 70, 32, causal=True, window=20), WIDE),
+    "window_70_over_30": (AttentionProblem(1, 1, 1, 70, 30, 16, window=7), T16),
+    "window_wider_than_everything": (AttentionProblem(1, 1, 1, 40, 40, 16, window=1000), T32),
+    "gqa_6_over_2": (AttentionProblem(2, 6, 2, 37, 50, 32, causal=True), T32),
+    "mqa_5_over_1": (AttentionProblem(1, 5, 1, 20, 33, 64), T16),
+}
+
+
+def draw(problem: AttentionProblem, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, k, v of the problem, safe to change."""
+    q, k, v = draw_inputs(problem, 0, device)
+    return q.clone(), k.clone(), v.clone()
+
+
+def check(
+    forward: Forward,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    finite: bool = False,
+    roundings: float = 16,
+) -> Output:
+    """Run `forward` and compare every element of O and LSE with the float64 reference; returns the Output.
+
+    An element of O may be off by `roundings` of its dtype, relative to Σ p·|v|: what summing in float32 and rounding
+    the scores, P and O once each can cost. NaN must be where the reference has it, and nowhere else.
+    """
+    q, k, v = inputs
+    output = forward(q, k, v, problem, tile, finite=finite)
+    o, lse = reference(q, k, v, problem)
+    assert output.o.dtype == q.dtype and output.o.shape == o.shape
+    magnitude, _ = reference(q, k, v.abs(), problem)
+    error = (output.o.double() - o).abs()
+    allowed = roundings * ROUNDING[problem.dtype] * magnitude
+    wrong = ~((error <= allowed) | (output.o.isnan() & o.isnan()))
+    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()} wrong, first at {wrong.nonzero()[0].tolist()}"
+    if output.lse is not None:
+        assert output.lse.dtype == torch.float32
+        torch.testing.assert_close(output.lse.double(), lse, rtol=2e-6, atol=2e-6, equal_nan=True)
+    return output

@@ -1,0 +1,68 @@
+"""What every test shares: Triton's interpreter unless on a GPU, a folder of Runs of its own, poisoned outputs."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+
+from profiler import worker
+from profiler.device import why_no_gpu
+from profiler.worker import Worker, worker_for
+from profiler.workload import CPU
+
+hypothesis.settings.register_profile("bytescope", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("bytescope")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Triton reads the variable when it is imported: before any test module is."""
+    if config.option.markexpr == "gpu":
+        os.environ.pop("TRITON_INTERPRET", None)
+    else:
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs a GPU is skipped by name where there is none, and where this process interprets kernels."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    if reason := why_no_gpu():
+        pytest.skip(reason)
+    if os.environ.get("TRITON_INTERPRET"):
+        pytest.skip("In this process Triton interprets; run `python -m pytest -m gpu`.")
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Runs, empty and only this test's."""
+    folder = tmp_path / "runs"
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh tensors hold NaN, so an element that a kernel forgets to write shows."""
+
+    def poison(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def made(*args: Any, **options: Any) -> torch.Tensor:
+            tensor = make(*args, **options)
+            return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+        return made
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poison(getattr(torch, name)))
+
+
+@pytest.fixture(scope="session")
+def cpu_worker() -> Iterator[Worker]:
+    """The warm child process of the CPU, the one that the command line uses too."""
+    yield worker_for(CPU)
+    for one in worker._workers.values():
+        one.stop()
+    worker._workers.clear()

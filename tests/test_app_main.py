@@ -1,0 +1,206 @@
+"""The whole application in Streamlit's test harness, with a worker and a GPU feed that do nothing by themselves."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+import app.devices
+import app.form
+import app.session
+import app.views.live_gpu
+from profiler.run import DeviceInfo, Run
+from profiler.store import save
+from profiler.worker import JobStatus
+from profiler.workload import Workload
+from tests.fake_runs import H200, cpu_run, flash_run, naive_run
+
+MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
+
+
+@dataclass
+class FakeJob:
+    """A Job whose status the test sets."""
+
+    workloads: tuple[Workload, ...]
+    timeout: float
+    now: JobStatus = field(default_factory=JobStatus)
+
+    def status(self) -> JobStatus:
+        return self.now
+
+    def stop(self) -> None:
+        self.now = replace(self.now, state="stopped", error="Stopped. Runs that were finished are kept.")
+
+
+@dataclass
+class FakeWorker:
+    """A worker that keeps its Jobs."""
+
+    jobs: list[FakeJob] = field(default_factory=list)
+    why_not: str | None = None
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, workloads: tuple[Workload, ...], timeout: float) -> FakeJob:
+        self.jobs.append(FakeJob(workloads, timeout))
+        return self.jobs[-1]
+
+
+@dataclass
+class FakeFeed:
+    """A feed of a machine with the given GPUs and no readings."""
+
+    gpus: tuple[DeviceInfo, ...] = ()
+
+    @property
+    def why_no_gpu(self) -> str | None:
+        return None if self.gpus else "NVML does not start: Driver Not Loaded."
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        return self.gpus
+
+    def latest(self, device: str) -> None:
+        return None
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeWorker]:
+    """An empty store, no GPU, and a worker that does nothing."""
+    fake = FakeWorker()
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(tmp_path))
+    for module in (app.form, app.session):
+        monkeypatch.setattr(module, "worker_for", lambda device: fake)
+    gpus(monkeypatch)
+    st.cache_resource.clear()
+    yield fake
+    st.cache_resource.clear()
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, *found: DeviceInfo) -> None:
+    for module in (app.devices, app.views.live_gpu):
+        monkeypatch.setattr(module, "feed", lambda: FakeFeed(found))
+
+
+def open_app() -> AppTest:
+    at = AppTest.from_file(MAIN, default_timeout=30).run()
+    assert not at.exception
+    return at
+
+
+def html(at: AppTest) -> str:
+    return " ".join(element.proto.body for element in at.get("html"))
+
+
+def test_without_a_gpu_it_starts_on_the_cpu_with_a_small_default_and_says_so(worker: FakeWorker) -> None:
+    at = open_app()
+    assert at.session_state["form.device"] == "cpu"
+    assert at.selectbox(key="preset").value == "Small, for a CPU"
+    assert "No GPU: kernels are interpreted on the CPU" in html(at)
+    assert "Press Run to see where attention&#x27;s bytes go." in html(at)
+
+
+def test_with_a_gpu_it_starts_there(worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, H200)
+    at = open_app()
+    assert at.session_state["form.device"] == "cuda:0"
+    assert at.selectbox(key="preset").value == "16 heads, 8K"
+    assert "NVIDIA H200 · idle" in html(at)
+
+
+def test_run_hands_the_form_to_the_worker(worker: FakeWorker) -> None:
+    at = open_app()
+    at.selectbox(key="form.BLOCK_M").set_value(128).run()
+    at.button(key="run").click().run()
+    (job,) = worker.jobs
+    assert [workload.kernel for workload in job.workloads] == ["naive", "flash"]
+    assert job.workloads[1].tile is not None and job.workloads[1].tile.BLOCK_M == 128
+    assert job.timeout == 120.0
+
+
+def test_an_impossible_request_disables_run_and_says_why(worker: FakeWorker) -> None:
+    at = open_app()
+    at.number_input(key="form.kv_heads").set_value(3).run()
+    assert at.button(key="run").disabled
+    assert "kv_heads 3 does not divide heads 2; choose one of 1, 2." in html(at)
+
+
+def test_a_preset_fills_the_form_and_a_change_makes_it_custom(worker: FakeWorker) -> None:
+    at = open_app()
+    at.selectbox(key="preset").set_value("Llama-style 8K").run()
+    assert (at.number_input(key="form.kv_heads").value, at.checkbox(key="form.causal").value) == (8, True)
+    assert at.button(key="run").disabled, "a CPU would take minutes"
+    at.number_input(key="form.batch").set_value(2).run()
+    assert at.selectbox(key="preset").value == "Custom"
+
+
+def test_the_first_finished_run_is_shown_while_the_second_still_runs(worker: FakeWorker) -> None:
+    at = open_app()
+    at.button(key="run").click().run()
+    naive, flash = naive_run(), flash_run()
+    save(naive)
+    worker.jobs[0].now = JobStatus("running", "flash", "compile", 4, 8, 2.0, (naive.id,))
+    at.run()
+    assert at.session_state["current"] == (naive,)
+    assert "Naive moved 13.09 GB through HBM: 98 times the compulsory bytes." in html(at)
+    save(flash)
+    worker.jobs[0].now = JobStatus("done", "flash", "done", 8, 8, 3.0, (naive.id, flash.id))
+    at.run()
+    assert "Naive moved 13.09 GB through HBM. Flash moved 0.135 GB: 97 times less." in html(at)
+    assert at.session_state["job"] is None
+
+
+def test_a_failure_shows_its_sentence_and_keeps_earlier_results(worker: FakeWorker) -> None:
+    save(cpu_run())
+    at = open_app()
+    at.button(key="run").click().run()
+    worker.jobs[0].now = JobStatus("failed", "flash", error="flash (phase: time) ran out of GPU memory.")
+    at.run()
+    assert [box.value for box in at.error] == ["flash (phase: time) ran out of GPU memory."]
+    assert at.session_state["current"] == (cpu_run(),)
+    at.button(key="dismiss").click().run()
+    assert not at.error
+
+
+def test_stop_ends_the_job(worker: FakeWorker) -> None:
+    at = open_app()
+    at.button(key="run").click().run()
+    at.button(key="stop").click().run()
+    assert worker.jobs[0].now.state == "stopped"
+    assert [box.value for box in at.info] == ["Stopped. Runs that were finished are kept."]
+
+
+def test_a_reloaded_page_takes_up_the_running_job(worker: FakeWorker) -> None:
+    open_app().button(key="run").click().run()
+    again = open_app()
+    assert again.session_state["job"] is worker.jobs[0]
+    assert again.button(key="stop")
+
+
+def test_after_a_restart_the_newest_request_is_there(worker: FakeWorker) -> None:
+    for run in (cpu_run(), naive_run(), flash_run()):
+        save(run)
+    assert open_app().session_state["current"] == (naive_run(), flash_run())
+
+
+def test_a_worker_that_cannot_start_says_why(worker: FakeWorker) -> None:
+    worker.why_not = "The worker ended: torch is not installed."
+    assert "The worker ended: torch is not installed." in html(open_app())
+
+
+@pytest.mark.parametrize(
+    "runs", [(), (naive_run(),), (flash_run(),), (cpu_run(),), (naive_run(), flash_run(), cpu_run())]
+)
+@pytest.mark.parametrize("view", ["overview", "runs", "live_gpu"])
+def test_every_page_draws_any_selection(worker: FakeWorker, view: str, runs: tuple[Run, ...]) -> None:
+    def script(view: str, runs: object) -> None:
+        import importlib
+
+        importlib.import_module(f"app.views.{view}").render(runs)
+
+    at = AppTest.from_function(script, default_timeout=30, kwargs={"view": view, "runs": runs}).run()
+    assert not at.exception
