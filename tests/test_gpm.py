@@ -124,7 +124,7 @@ def test_half_of_the_peak_for_a_millisecond(attach):
 
 @pytest.mark.parametrize(
     ("launches", "size", "longest"),
-    [(NAIVE, 13.0e9, 0.40), (FLASH, 0.1347e9, 0.22), (LONG, 61e9, 0.58), (TINY, 1e6, 0.22)],
+    [(NAIVE, 13.0e9, 0.40), (FLASH, 0.1347e9, 0.40), (LONG, 61e9, 0.58), (TINY, 1e6, 0.40)],
 )
 def test_bytes_of_one_pass(attach, launches, size, longest):
     gpu = attach(Gpu(launches))

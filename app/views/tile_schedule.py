@@ -104,12 +104,12 @@ def _steps(moment: Moment) -> Steps:
 
 
 def _play_on(moment: Moment) -> None:
+    """One tick further; the last tile of the last Q tile ends it, and from there it begins anew."""
     stride = max(1, moment.steps // PLAY_TICKS)
-    if moment.step < moment.steps - 1:
-        place.go_to(Moment(moment.grid, moment.program, moment.step + stride))
-    elif moment.q_tile < moment.grid.q_tiles - 1:
-        place.go_to(moment.after())
-    else:
+    is_last = moment.step == moment.steps - 1
+    then = moment.after() if is_last else Moment(moment.grid, moment.program, moment.step + stride)
+    place.go_to(then)
+    if then.q_tile == then.grid.q_tiles - 1 and then.step == then.steps - 1:
         player.stop()
 
 
@@ -173,8 +173,7 @@ def _launch_stage(subject: Subject, names: tuple[str, ...], has_timer: bool) -> 
     state = st.session_state
     at = min(state.get(LAUNCH, last), last)
     if player.ticks():
-        at = min(at + 1, last)
-        state[LAUNCH] = at
+        state[LAUNCH] = at = at + 1 if at < last else 0
         if at == last:
             player.stop()
     if player.is_playing() != has_timer or st.session_state.get(KERNEL, subject.name) != subject.name:
