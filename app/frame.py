@@ -1,5 +1,6 @@
 """The frame around every page: brand, device line, navigation, the form, the running Job and one notice."""
 
+import logging
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -44,7 +45,12 @@ def _page(view: ModuleType, is_first: bool) -> st.Page:
 
 
 def _render(view: ModuleType) -> None:
-    view.render(session.current())
+    try:
+        view.render(session.current())
+    except Exception as fault:  # one page's fault is a sentence there, and the log has the rest
+        logging.getLogger("bytescope").exception("%s", view.TITLE)
+        what = f"{type(fault).__name__}: {str(fault)[:300]}"
+        st.error(f"{view.TITLE} cannot be drawn ({what}). The Runs and the other pages are unharmed.")
 
 
 def _notice() -> None:

@@ -9,6 +9,7 @@ from app import page, session
 from app.history import Entry, read_folder
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+COLUMNS = 3
 
 
 def draw() -> None:
@@ -19,13 +20,14 @@ def draw() -> None:
             st.warning(fault)
         if not found.entries:
             page.empty("The folder examples holds no recorded runs.")
-        for path in sorted({entry.path for entry in found.entries}):
-            entries = [entry for entry in found.entries if entry.path == path]
-            label, facts = describe(entries)
-            with st.container(horizontal=True, vertical_alignment="center"):
-                with st.container():
-                    st.html(page.item_html(label, facts))
-                st.button("Open", on_click=session.open_entries, args=(entries,), key=f"open-{path.name}")
+        files = sorted({entry.path for entry in found.entries})
+        for row in (files[start : start + COLUMNS] for start in range(0, len(files), COLUMNS)):
+            for column, path in zip(st.columns(COLUMNS), row, strict=False):
+                with column.container(horizontal=True, vertical_alignment="center"):
+                    entries = [entry for entry in found.entries if entry.path == path]
+                    with st.container():
+                        st.html(page.item_html(*describe(entries)))
+                    st.button("Open", on_click=session.open_entries, args=(entries,), key=f"open-{path.name}")
 
 
 def describe(entries: Sequence[Entry]) -> tuple[str, str]:
@@ -33,5 +35,5 @@ def describe(entries: Sequence[Entry]) -> tuple[str, str]:
     first = entries[0]
     kernels = " and ".join(sorted({entry.workload.kernel for entry in entries}, reverse=True))
     driver = f"driver {first.driver}" if first.driver else ""
-    facts = (f"recorded on {first.device}", driver, first.versions, first.created[:10])
-    return f"{first.workload.problem.label}: {kernels}", ", ".join(filter(None, facts))
+    facts = (f"{kernels}, recorded on {first.device}", driver, first.versions, first.created[:10])
+    return first.workload.problem.label, ", ".join(filter(None, facts))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.style import TENSOR, significant, traffic
+from app.style import significant, tensor_colour, traffic
 from kernels.problem import AttentionProblem
 from kernels.schedule import Schedule
 
@@ -27,7 +27,12 @@ def passes(schedule: Schedule) -> tuple[Passes, ...]:
     """Every tensor that the schedule touches, in its order."""
     problem = schedule.problem
     sizes = _sizes(problem)
-    return tuple(Passes(t, *sizes[t], part["read"], part["write"]) for t, part in schedule.by_tensor.items())
+    found = []
+    for tensor, part in schedule.by_tensor.items():
+        # A kernel's own temporary is as large as what it writes of it.
+        size, spelled = sizes.get(tensor, (part["write"] or part["read"], "as the schedule says"))
+        found.append(Passes(tensor, size, spelled, part["read"], part["write"]))
+    return tuple(found)
 
 
 def _sizes(problem: AttentionProblem) -> dict[str, tuple[int, str]]:
@@ -71,4 +76,4 @@ def formula(schedule: Schedule) -> tuple[str, str]:
 
 
 def _spotted(tensor: str) -> str:
-    return f'<span style="color:{TENSOR[tensor]};font-size:17px">■</span> {tensor.upper()}'
+    return f'<span style="color:{tensor_colour(tensor)};font-size:17px">■</span> {tensor.upper()}'

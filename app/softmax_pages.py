@@ -32,19 +32,25 @@ def headline(run: Run, trace: SoftmaxTrace, state: RowState) -> Headline:
     return Headline(sentence, detail)
 
 
-def figures(state: RowState) -> tuple[Figure, ...]:
+def figures(run: Run, state: RowState) -> tuple[Figure, ...]:
     """The largest differences from the exact prefix values along the row, and what was rescaled."""
-    row = [_difference(SYMBOL[name], state.difference(name)) for name in SYMBOL]
+    dtype = run.workload.problem.dtype
+    # Flash multiplies P and V in the inputs' dtype; m and l never leave float32.
+    rounded = "" if dtype == "float32" else f"; P is rounded to {dtype}"
+    row = [
+        _difference(symbol, state.difference(name), rounded if name == "acc_norm" else "")
+        for name, symbol in SYMBOL.items()
+    ]
     visited, moves = len(state.visited), len(state.moves)
     row.append(Figure("rescaled", f"{moves} of {max(0, visited - 1)}", TRACE, "tiles that raised the maximum"))
     return tuple(row)
 
 
-def _difference(symbol: str, found: Difference | None) -> Figure:
+def _difference(symbol: str, found: Difference | None, because: str) -> Figure:
     label = f"{symbol}, largest difference"
     if found is None:
         return Figure(label, "–", TRACE, reason="the mask hides every key from this row")
-    return Figure(label, error(found.relative), TRACE, f"of its value; {error(found.absolute)} absolute")
+    return Figure(label, error(found.relative), TRACE, f"of its value; {error(found.absolute)} absolute{because}")
 
 
 def along_row(state: RowState, kv_tile: int | None, theme: Theme) -> Picture:

@@ -59,6 +59,11 @@ def kernel_colour(name: str) -> str:
     return KERNEL.get(name, LIBRARY)
 
 
+def tensor_colour(name: str) -> str:
+    """The colour of a tensor; temporaries without a colour of their own share one."""
+    return TENSOR.get(name, LIBRARY)
+
+
 def significant(value: float, digits: int = 3) -> str:
     """A plain decimal with `digits` significant digits, such as 13.1, 0.135 or 6,480."""
     if value == 0:

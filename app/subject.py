@@ -32,6 +32,11 @@ def _schedule(kernel: str, problem: AttentionProblem, tile: TileConfig) -> Sched
     return all_kernels()[kernel].schedule(problem, tile)
 
 
+def schedule_of(run: Run) -> Schedule:
+    """The schedule that a Run went through."""
+    return _schedule(run.workload.kernel, run.workload.problem, run.workload.tile or TileConfig())
+
+
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:
     """The comparable Runs, then the kernels that none of them used; tiled kernels first, newer Runs first.
 

@@ -12,7 +12,7 @@ MOST_CLICKABLE = 64
 STRIP, GAP = 0.035, 0.018  # thickness of the edge strips and the space beside them, as shares of the matrix
 
 
-def tile_map(moment: Moment, cells: Cells, theme: Theme, height: int = 470) -> go.Figure:
+def tile_map(moment: Moment, cells: Cells, theme: Theme, height: int = 540) -> go.Figure:
     """The score matrix of one (batch, head): pale tiles first, strong tiles last, grey where the mask skips.
 
     The chosen program's Q tile is framed in Q's colour, the KV tile at hand in K's, the tile at hand is filled in P's.

@@ -12,7 +12,8 @@ from app.timeline_chart import lanes, story, timeline
 
 def headline(subject: Subject) -> Headline:
     """How the kernel goes through the score matrix, as a sentence."""
-    grid, label, kernel = subject.schedule.tiles, subject.problem.label, subject.name.capitalize()
+    grid, label = subject.schedule.tiles, subject.problem.label
+    kernel = subject.name[:1].upper() + subject.name[1:]
     if grid is None:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
         sentence = f"{kernel} runs {len(names)} launches over the whole score matrix: {', '.join(names)}."
@@ -32,7 +33,9 @@ def headline(subject: Subject) -> Headline:
 def matrix(subject: Subject, moment: Moment, theme: Theme) -> Picture:
     """The score matrix of one head as tiles."""
     cells = whole(moment.grid)
-    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells), tile_map(moment, cells, theme))
+    # Alone in its column the map may be as high as the tables beside it.
+    chart = tile_map(moment, cells, theme, height=540 if cells.is_exact else 470)
+    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells), chart)
 
 
 def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | None:

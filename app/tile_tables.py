@@ -6,15 +6,16 @@ from app.tile_moment import Moment
 from kernels.problem import TileConfig
 from kernels.schedule import Schedule
 
+SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 MEANING = {
     "Q": "the queries that this program answers",
     "K": "keys: each query is compared with each of them",
     "V": "values: what a query takes from each key",
     "S": "scores: Q Kᵀ of this tile; they never leave the chip",
-    "P": "exp(S − m), the weights before they are divided by l",
-    "acc": "running sum of P V; divided by l it is O",
-    "m": "running maximum of each row's scores",
-    "l": "running sum of exp(s − m) of each row: the softmax's denominator",
+    "P": "exp(s − m): this tile's weights before their division by l",
+    "acc": "Σ exp(s − m) · v so far: the output before its division by l",
+    "m": "the largest score of each row so far",
+    "l": "Σ exp(s − m) over each row's scores so far: the softmax's denominator",
 }
 
 
@@ -22,7 +23,13 @@ def on_chip(moment: Moment, tile: TileConfig) -> Table:
     """The tiles that the program holds at this step."""
     held = moment.on_chip(tile)
     rows = tuple(
-        (part.name, f"{'×'.join(map(str, part.shape))} {part.dtype}", capacity(part.size), part.stays, "schedule")
+        (
+            part.name,
+            f"{'×'.join(map(str, part.shape))} {SHORT.get(part.dtype, part.dtype)}",
+            capacity(part.size),
+            part.stays,
+            "schedule",
+        )
         for part in held
     )
     reasons = tuple((MEANING[part.name], "", "", "", "") for part in held)

@@ -30,8 +30,21 @@ class Lanes:
     wave: Int64Array
 
     @property
+    def at_once(self) -> int:
+        """The most programs that ran at one moment."""
+        time = np.concatenate([self.end, self.start])
+        step = np.repeat([-1, 1], len(self.start))
+        # Of equal times the ends come first, as they stand first.
+        return int(step[np.argsort(time, kind="stable")].cumsum().max())
+
+    @property
     def waves(self) -> int:
-        """Programs that the busiest slot ran one after another."""
+        """How often that many programs are needed to get through all of them."""
+        return -(-len(self.start) // self.at_once)
+
+    @property
+    def longest_queue(self) -> int:
+        """Programs that the busiest slot of an SM ran one after another."""
         return int(self.wave.max()) + 1
 
     @property
@@ -63,7 +76,7 @@ def lanes(trace: ProgramTrace) -> Lanes | None:
         here = free.setdefault(int(sm[program]), [])
         # The clock ticks: a program may seem to begin one tick before its forerunner ended.
         place = next((i for i, until in enumerate(here) if until <= start[program] + trace.timer_step_ns), len(here))
-        here[place:place + 1] = [int(end[program])]
+        here[place : place + 1] = [int(end[program])]
         slot[program], wave[program] = place, count.get((int(sm[program]), place), 0)
         count[int(sm[program]), place] = int(wave[program]) + 1
     return Lanes(sm, start, end, slot, wave)
@@ -101,7 +114,7 @@ def _bars(found: Lanes, which: Int64Array, factor: float, colours: list[str]) ->
         width=thick,
         marker={"color": colours, "line_width": 0},
         customdata=np.stack([which, found.sm[which], found.wave[which]], axis=1),
-        hovertemplate="program %{customdata[0]} on SM %{customdata[1]}, wave %{customdata[2]}<extra></extra>",
+        hovertemplate="program %{customdata[0]} on SM %{customdata[1]}, %{customdata[2]} before it<extra></extra>",
     )
 
 
@@ -128,15 +141,16 @@ def _load(found: Lanes, factor: float, scale: list[str]) -> go.Heatmap:
 
 def story(found: Lanes, program: int) -> str:
     """What the lanes say, as one sentence, and where the chosen program ran."""
-    at_a_time = found.sms * found.slots
     words = (
-        f"{len(found.sm):,} programs on {found.sms} SMs, at most {found.slots} at a time on each, "
-        f"so up to {at_a_time:,} at once, in {found.waves} wave{'s' if found.waves > 1 else ''}."
+        f"{len(found.sm):,} programs on {found.sms} SMs, at most {found.at_once:,} at once ({found.slots} on an SM): "
+        f"{found.waves} wave{'s' if found.waves > 1 else ''}."
     )
+    if found.longest_queue > found.waves:
+        words += f" The busiest place ran {found.longest_queue} one after another."
     if program >= len(found.sm):
         return words
     start, end = found.start[program] * 1e-9, found.end[program] * 1e-9
     return (
         f"{words} Program {program} ran on SM {found.sm[program]} from {seconds(start)} to {seconds(end)}, "
-        f"in wave {found.wave[program]} (counted from 0)."
+        f"{found.wave[program]} programs before it in the same place."
     )

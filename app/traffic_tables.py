@@ -3,8 +3,10 @@
 from app.launch_chart import launch_title
 from app.peak_check import above_peak, possible_hbm
 from app.picture import Table
+from app.requested_formula import passes
 from app.selection import Comparison
 from app.style import SOURCE_BADGE, seconds, traffic
+from app.subject import schedule_of
 from profiler.run import Measurement, Run
 
 QUANTITIES = {
@@ -17,6 +19,13 @@ QUANTITIES = {
     "hbm_bytes": "HBM, both",
     "gpu_time_seconds": "time",
 }
+# Names whose values add up to a quantity, or the one name that holds it whole.
+SUMS = {
+    "requested": (("requested_read_bytes", "requested_write_bytes"),),
+    "L2↔SM": (("l2_sm_bytes",),),
+    "HBM": (("hbm_read_bytes", "hbm_write_bytes"), ("hbm_bytes",)),
+}
+TRUST = ("cupti-range", "ncu", "cupti-sampling", "interpreter", "nvml-gpm", "schedule", "model")
 
 
 def measurements(found: Comparison) -> Table:
@@ -52,35 +61,62 @@ def _flag(run: Run, part: Measurement) -> str:
 
 
 def several_sources(found: Comparison) -> Table | None:
-    """What more than one source answered, with the difference from the first; None where nothing was."""
-    rows = []
+    """What more than one source answered, with the difference from the most trusted; None where nothing was."""
+    rows, reasons = [], []
     for name, run in zip(found.names, found.runs, strict=True):
         for quantity, answers in _answers(run).items():
-            (first_source, first), *others = answers
-            for source, value in others:
-                apart = "equal" if value == first else f"{(value - first) / first:+.1%}" if first else "–"
-                against = f"{traffic(first)} ({SOURCE_BADGE.get(first_source, first_source)})"
-                rows.append((name, quantity, traffic(value), source, against, apart))
+            (best, reference, _), *others = answers
+            for source, value, note in others:
+                against = f"{traffic(reference)} ({SOURCE_BADGE.get(best, best)})"
+                rows.append((name, quantity, traffic(value), source, against, _apart(value, reference)))
+                reasons.append(("", "", note, "", "", ""))
     columns = ("run", "quantity", "value", "source", "against", "difference")
-    caption = "The same quantity by different means; a large difference is a reason to doubt one of them."
-    return Table("Sources side by side", caption, columns, tuple(rows)) if rows else None
+    caption = "The same quantity by different means; how each was taken is on hover."
+    return Table("Sources side by side", caption, columns, tuple(rows), tuple(reasons)) if rows else None
 
 
-def _answers(run: Run) -> dict[str, list[tuple[str, float]]]:
-    """(source, value) of each quantity of the whole Run that several sources answered; halves are added up."""
-    table: dict[str, dict[str, float]] = {}
-    for quantity, halves, whole in (
-        ("requested", ("requested_read_bytes", "requested_write_bytes"), ""),
-        ("HBM", ("hbm_read_bytes", "hbm_write_bytes"), "hbm_bytes"),
-        ("L2↔SM", (), "l2_sm_bytes"),
-    ):
-        values = table.setdefault(quantity, {})
-        for source in dict.fromkeys(m.source for m in run.measurements):
-            ends = [end for half in halves if (end := run.find(half, source=source)) is not None]
-            known = [end.value for end in ends if end.value is not None]
-            total = run.find(whole, source=source) if whole else None
-            if halves and len(known) == len(halves):
-                values[source] = sum(known)
-            elif total is not None and total.value is not None:
-                values[source] = total.value
-    return {quantity: list(values.items()) for quantity, values in table.items() if len(values) > 1}
+def _apart(value: float, reference: float) -> str:
+    if value == reference:
+        return "equal"
+    if not reference:
+        return "–"
+    percent = round((value - reference) / reference * 100, 1)
+    return f"{percent:+.1f}%" if percent else "below 0.1%"
+
+
+def _answers(run: Run) -> dict[str, list[tuple[str, float, str]]]:
+    """(source, value, note) of each quantity of the whole Run that several sources answered, most trusted first."""
+    table: dict[str, list[tuple[str, float, str]]] = {}
+    for quantity, alternatives in SUMS.items():
+        answers = []
+        for source in TRUST:
+            for names in alternatives:
+                parts = [part for name in names if (part := run.find(name, source=source)) is not None]
+                values = [part.value for part in parts if part.value is not None]
+                if len(values) == len(names):
+                    answers.append((source, sum(values), parts[0].note))
+                    break
+        if len(answers) > 1:
+            table[quantity] = answers
+    return table
+
+
+def spelled_out(found: Comparison) -> Table:
+    """How often each tensor is asked for, with its size as a product."""
+    rows = tuple(
+        (
+            name,
+            part.tensor.upper(),
+            part.size_formula,
+            traffic(part.size),
+            traffic(part.read),
+            traffic(part.written),
+            f"{part.times:.4g}",
+            "schedule",
+        )
+        for name, run in zip(found.names, found.runs, strict=True)
+        for part in passes(schedule_of(run))
+    )
+    columns = ("run", "tensor", "batch · heads · rows · columns · bytes", "size", "read", "written", "times", "source")
+    caption = "times: bytes read and written as a multiple of the tensor's size"
+    return Table("Requested bytes, spelled out", caption, columns, rows)

@@ -1,8 +1,9 @@
 """Prints how long the tile schedule takes to redraw for S = 65,536 with 64 × 64 tiles, and how many bytes it sends.
 
-    python -m benchmarks.page_speed
+python -m benchmarks.page_speed
 """
 
+import logging
 import statistics
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ def _leaves(node: Node) -> Iterator[Node]:
 
 def main() -> None:
     """Step through the schedule and report the median and the slowest redraw."""
+    logging.disable(logging.WARNING)
     app = AppTest.from_function(_page, default_timeout=60)
     app.session_state["problem"], app.session_state["tile"] = PROBLEM, TILE
     seconds, sizes = [], []
@@ -47,7 +49,8 @@ def main() -> None:
     first, *rest = seconds
     print(f"tile schedule, {PROBLEM.label}, {TILE.BLOCK_M}×{TILE.BLOCK_N} tiles, {REDRAWS} redraws")
     print(f"first draw      {first * 1e3:7.0f} ms")
-    print(f"redraw, median  {statistics.median(rest) * 1e3:7.0f} ms   slowest {max(rest) * 1e3:.0f} ms   (goal: 500 ms)")
+    print(f"redraw, median  {statistics.median(rest) * 1e3:7.0f} ms   (goal: 500 ms)")
+    print(f"redraw, slowest {max(rest) * 1e3:7.0f} ms")
     print(f"bytes sent      {max(sizes) / 1e3:7.0f} kB   (goal: 2,000 kB)")
 
 

@@ -9,6 +9,7 @@ ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 ORDERS = ("linear",)
 MAX_HEAD_DIM = 256
 MAX_SEQ_LEN = 2**24
+MAX_HEADS = 2**20  # and as many batches
 MAX_PROGRAMS = 2**31 - 1
 
 Int64Array = NDArray[np.int64]
@@ -49,10 +50,14 @@ class AttentionProblem:
             raise Refused(f"causal is {self.causal!r}; it must be true or false.")
         if self.dtype not in ELEMENT_BYTES:
             raise Refused(f"dtype {self.dtype!r} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
+        for name in ("batch", "heads", "kv_heads"):
+            if getattr(self, name) > MAX_HEADS:
+                raise Refused(f"{name} {getattr(self, name)} is above {MAX_HEADS}; choose a smaller one.")
         if self.heads % self.kv_heads:
+            near = sorted(_divisors(self.heads), key=lambda divisor: abs(divisor - self.kv_heads))[:6]
             raise Refused(
                 f"kv_heads {self.kv_heads} does not divide heads {self.heads}; "
-                f"choose one of {', '.join(map(str, _divisors(self.heads)))}."
+                f"choose one of {', '.join(map(str, sorted(near)))}."
             )
         if self.head_dim > MAX_HEAD_DIM:
             raise Refused(f"head_dim {self.head_dim} is above {MAX_HEAD_DIM}; choose 1 to {MAX_HEAD_DIM}.")

@@ -4,6 +4,7 @@ import base64
 import binascii
 import dataclasses
 import math
+import sys
 import types
 import typing
 import zlib
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_ARRAY_BYTES = 64 * 2**20
+MAX_DIMENSIONS = 8
 DTYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -32,8 +34,10 @@ class PackedArray:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise NotARun(f"An array has dtype {self.dtype!r}; known are {', '.join(DTYPES)}.")
-        if any(size < 0 for size in self.shape) or self.nbytes > MAX_ARRAY_BYTES:
-            raise NotARun(f"An array of shape {self.shape} is impossible or above {MAX_ARRAY_BYTES >> 20} MiB.")
+        possible = len(self.shape) <= MAX_DIMENSIONS and all(0 <= size <= MAX_ARRAY_BYTES for size in self.shape)
+        if not possible or self.nbytes > MAX_ARRAY_BYTES:
+            shape = str(self.shape)[:40]
+            raise NotARun(f"An array of shape {shape} is impossible or above {MAX_ARRAY_BYTES >> 20} MiB.")
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +91,8 @@ def decode(kind: Any, data: Any, place: str = "run") -> Any:
     if origin is dict:
         if not isinstance(data, dict):
             raise NotARun(f"{place} should be an object.")
-        return {key: decode(arguments[1], item, f"{place}.{key[:40]}") for key, item in data.items()}
+        kind_of_key, kind_of_item = arguments
+        return {decode(kind_of_key, k, place): decode(kind_of_item, v, f"{place}.{k[:40]}") for k, v in data.items()}
     return _decode_plain(kind, data, place)
 
 
@@ -111,9 +116,19 @@ def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
 
 def _decode_plain(kind: Any, data: Any, place: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        data = float(data)
+        data = float(data) if abs(data) <= sys.float_info.max else math.inf
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise NotARun(f"{place} should be {kind.__name__}, not {type(data).__name__}.")
     if isinstance(data, float) and not math.isfinite(data):
         raise NotARun(f"{place} is {data}; a measured value is finite or absent.")
+    if isinstance(data, str) and not _is_unicode(data):
+        raise NotARun(f"{place} holds half a character (a lone surrogate).")
     return data
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

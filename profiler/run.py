@@ -171,7 +171,10 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
         raise NotARun(f"The file is {len(text) / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NotARun:
+        raise
+    # Not UTF-8, not JSON, nested too deep, or a number of thousands of digits.
+    except (ValueError, RecursionError) as error:
         raise NotARun(f"This is not a Run file: it is not JSON ({str(error)[:120]}).") from error
     if not isinstance(document, dict) or "format_version" not in document or "runs" not in document:
         raise NotARun("This is not a Run file: it lacks format_version and runs.")

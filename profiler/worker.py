@@ -2,12 +2,14 @@
 
 import json
 import multiprocessing
+import shutil
 import signal
 import tempfile
 import threading
 import time
 import uuid
 from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,19 +53,15 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._pool = ProcessPool(
-            max_workers=1,
-            initializer=child.start,
-            initargs=(device,),
-            # A forked child would inherit threads and locks of the server; a spawned one starts clean.
-            context=multiprocessing.get_context("spawn"),
-        )
+        self._guard = threading.Lock()
+        self._pool = self._new_pool()
+        self._stopped = False
         self._description: ProcessFuture[DeviceInfo] | None = None
 
     def start(self) -> None:
         """Begin to warm up; returns at once."""
         if self._description is None:
-            self._description = self._pool.schedule(child.describe, (self.device,), timeout=START_TIMEOUT)
+            self._description = self.schedule(child.describe, self.device, timeout=START_TIMEOUT)
 
     def describe(self) -> DeviceInfo | None:
         """The device's facts once the child is warm, else None."""
@@ -86,13 +84,32 @@ class Worker:
         return Job(self, workloads, timeout)
 
     def schedule(self, function: Any, *arguments: object, timeout: float | None = None) -> ProcessFuture[Any]:
-        """Run a function of profiler.child in the child process."""
-        return self._pool.schedule(function, arguments, timeout=timeout)
+        """Run a function of profiler.child in the child process. Raises CancelledError once the Worker is stopped."""
+        with self._guard:
+            if self._stopped:
+                raise CancelledError
+            # pebble gives its pool up when the child dies between two tasks.
+            if not self._pool.active:
+                self._pool.stop()
+                self._pool.join()
+                self._pool = self._new_pool()
+            return self._pool.schedule(function, arguments, timeout=timeout)
 
     def stop(self) -> None:
         """End the child and whatever it does."""
-        self._pool.stop()
-        self._pool.join()
+        with self._guard:
+            self._stopped = True
+            self._pool.stop()
+            self._pool.join()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=1,
+            initializer=child.start,
+            initargs=(self.device,),
+            # A forked child would inherit threads and locks of the server; a spawned one starts clean.
+            context=multiprocessing.get_context("spawn"),
+        )
 
 
 class Job:
@@ -113,10 +130,9 @@ class Job:
     def status(self) -> JobStatus:
         """A snapshot, with the phase that the child told last."""
         with self._guard:
-            status = self._status
+            status, note = self._status, self._note()
         if status.is_over:
             return status
-        note = self._note()
         phases = int(note.get("total", 1))
         index = len(status.run_ids)
         return replace(
@@ -149,8 +165,9 @@ class Job:
                 self._ask(child.lock, workload.device, str(self._progress))
                 arguments = (workload, request, str(self._folder), str(self._progress))
                 run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
-                self._update(run_ids=(*self._status.run_ids, run_id))
-            self._update(state="done", phase="done")
+                self._count(run_id)
+            count = len(self._workloads)
+            self._update(state="done", phase="done", done=count, total=count)
         except CancelledError:
             self._update(state="stopped", error="Stopped. Runs that were finished are kept.")
         except Refused as refusal:
@@ -160,15 +177,28 @@ class Job:
             sentence = self._note().get("fatal") or explain(error, self._timeout, phase, self._status.kernel)
             self._update(state="failed", error=str(sentence))
         finally:
-            self._progress.unlink(missing_ok=True)
-            self._progress.parent.rmdir()
+            # A child that was killed may have left half a note.
+            shutil.rmtree(self._progress.parent, ignore_errors=True)
 
     def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:
+        try:
+            return self._schedule(function, *arguments, timeout=timeout).result()
+        except BrokenProcessPool:
+            # The child died before it took the task: nothing of it has run.
+            return self._schedule(function, *arguments, timeout=timeout).result()
+
+    def _schedule(self, function: Any, *arguments: object, timeout: float | None) -> ProcessFuture[Any]:
         with self._guard:
             if self._stopping:
                 raise CancelledError
             self._future = self._worker.schedule(function, *arguments, timeout=timeout)
-        return self._future.result()
+            return self._future
+
+    def _count(self, run_id: str) -> None:
+        """One Run more; the note goes, so that status() does not count its phases twice."""
+        with self._guard:
+            self._progress.unlink(missing_ok=True)
+            self._status = replace(self._status, run_ids=(*self._status.run_ids, run_id))
 
     def _update(self, **changes: Any) -> None:
         with self._guard:

@@ -11,8 +11,8 @@ from profiler.bench import draw_inputs
 
 Forward = Callable[..., Output]
 
-# Half a unit in the last place of 1: one rounding's largest relative error.
-ROUNDING = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24}
+# Of Σ p·|v|: six roundings, twice what S, P and O rounded once each came to; in float32 three times the worst dot.
+ALLOWED = {"float16": 6 * 2**-11, "bfloat16": 6 * 2**-8, "float32": 64 * 2**-24}
 
 T16, T32, T64, T128 = (TileConfig(size, size) for size in (16, 32, 64, 128))
 WIDE, TALL = TileConfig(16, 64), TileConfig(64, 16)
@@ -59,21 +59,20 @@ def check(
     tile: TileConfig,
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     finite: bool = False,
-    roundings: float = 16,
+    slack: float = 1,
 ) -> Output:
     """Run `forward` and compare every element of O and LSE with the float64 reference; returns the Output.
 
-    An element of O may be off by `roundings` of its dtype, relative to Σ p·|v|: what summing in float32 and rounding
-    the scores, P and O once each can cost. NaN must be where the reference has it, and nowhere else.
+    An element of O may be off by ALLOWED · slack. NaN must be where the reference has it, and nowhere else.
     """
     q, k, v = inputs
     output = forward(q, k, v, problem, tile, finite=finite)
     o, lse = reference(q, k, v, problem)
     assert output.o.dtype == q.dtype and output.o.shape == o.shape
     magnitude, _ = reference(q, k, v.abs(), problem)
-    error = (output.o.double() - o).abs()
-    allowed = roundings * ROUNDING[problem.dtype] * magnitude
-    wrong = ~((error <= allowed) | (output.o.isnan() & o.isnan()))
+    found = output.o.double()
+    allowed = slack * ALLOWED[problem.dtype] * magnitude
+    wrong = ~(((found - o).abs() <= allowed) | (found == o) | (found.isnan() & o.isnan()))
     assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()} wrong, first at {wrong.nonzero()[0].tolist()}"
     if output.lse is not None:
         assert output.lse.dtype == torch.float32

@@ -1,19 +1,22 @@
 """GPM against a simulated GPU that runs queued passes in its own time and counts the bytes that have really moved."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 import torch
 
+from kernels.problem import AttentionProblem
 from profiler.counter import Unavailable
 from profiler.counters import nvml_gpm
 from profiler.device import detect
 from profiler.run import DeviceInfo
+from profiler.workload import Workload
 
 PEAK = 4.8e12
 H200 = DeviceInfo("cuda:0", "NVIDIA H200", compute_capability=(9, 0), peak_hbm_bytes_per_second=PEAK)
+LARGE = Workload("naive", AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16"), None, "cuda:0", trace=None)
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Gpu:
     work: list[tuple[float, float, float]] = field(default_factory=list)  # begin, end, bytes
     samples: list[tuple[float, float]] = field(default_factory=list)  # when, bytes so far
     device: DeviceInfo = H200
+    workload: Workload = LARGE
     held: int = 0
 
     def launch(self):
@@ -191,7 +195,20 @@ def test_reasons(attach, monkeypatch):
     assert "does not support GPM" in nvml_gpm.COUNTER.unavailable(H200)
     no_peak = DeviceInfo("cuda:0", "H200", compute_capability=(9, 0), peak_hbm_source="a MIG instance")
     with pytest.raises(Unavailable, match="a MIG instance"):
-        nvml_gpm.measure(SimpleNamespace(device=no_peak))
+        nvml_gpm.measure(Gpu(FLASH, device=no_peak))
+
+
+@pytest.mark.parametrize(("l2", "seq_len", "answers"), [("cold", 1024, False), ("warm", 1024, True), ("cold", 8192, True)])
+def test_a_cold_pass_that_fits_into_l2_is_refused(attach, l2, seq_len, answers):
+    """(1, 16, 1024, 64) float16: 4 tensors of 16 · 1024 · 64 · 2 B = 8.39 MB stay in an L2 of 60 MB between passes."""
+    problem = AttentionProblem(1, 16, 16, seq_len, seq_len, 64)
+    workload = Workload("naive", problem, None, "cuda:0", l2=l2, trace=None)
+    gpu = attach(Gpu(FLASH, device=replace(H200, l2_bytes=60 * 2**20), workload=workload))
+    if answers:
+        assert nvml_gpm.measure(gpu).measurements[0].value is not None
+    else:
+        with pytest.raises(Unavailable, match="8.39 MB stay in L2"):
+            nvml_gpm.measure(gpu)
 
 
 @pytest.mark.gpu
@@ -204,7 +221,7 @@ def test_a_copy_on_this_gpu():
     target = torch.empty_like(source)
     bench = SimpleNamespace(
         device=device,
-        workload=SimpleNamespace(device="cuda:0"),
+        workload=LARGE,
         launch=lambda: target.copy_(source),
         synchronize=torch.cuda.synchronize,
     )

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from kernels.flash.kernel import grid
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
 from kernels.reference import reference
 from kernels.run import Output
-from tests.attention_cases import CASES, ROUNDING, T16, T32, check, draw
+from tests.attention_cases import CASES, ALLOWED, T16, T32, check, draw
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -62,7 +63,7 @@ def test_interpreted_bfloat16_rounds_p_and_o_to_nearest() -> None:
     p = (s - s.amax(-1, keepdim=True)).exp()
     nearest = (p.bfloat16().double() @ v.double() / p.sum(-1, keepdim=True)).bfloat16()
     o, _ = reference(q, k, v, problem)
-    found = check(FLASH, problem, TileConfig(64, 64), (q, k, v), roundings=2.5).o
+    found = check(FLASH, problem, TileConfig(64, 64), (q, k, v), slack=0.4).o
     assert (found.double() - o).norm() < 1.05 * (nearest.double() - o).norm()
 
 
@@ -88,7 +89,7 @@ def test_causal_is_aligned_bottom_right(
 def test_first_tile_hidden_then_only_negative_scores(kernel: AttentionKernel, problem: AttentionProblem) -> None:
     _, k, v = draw(problem)
     q, k = torch.ones(1, 1, 100, 16), -50 * k.abs()
-    check(kernel.forward, problem, TileConfig(32, 16), (q, k, v), roundings=300)
+    check(kernel.forward, problem, TileConfig(32, 16), (q, k, v), slack=10)
 
 
 def test_logits_far_below_any_finite_minus_infinity() -> None:
@@ -111,6 +112,7 @@ def test_enormous_equal_inputs(kernel: AttentionKernel) -> None:
 
 
 @KERNELS
+@pytest.mark.filterwarnings("ignore:invalid value encountered in matmul:RuntimeWarning")  # what the interpreter says
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("spoiled", ["k", "v"])
@@ -183,8 +185,6 @@ def test_the_grid_has_one_dimension() -> None:
 
 @KERNELS
 def test_launches_are_named_as_in_the_schedule(kernel: AttentionKernel) -> None:
-    from contextlib import nullcontext
-
     for problem in (CAUSAL, AttentionProblem(1, 2, 1, 5, 2, 16, causal=True), AttentionProblem(1, 1, 1, 9, 9, 16)):
         names: list[str] = []
 
@@ -244,8 +244,8 @@ def _with_o(change: str) -> SimpleNamespace:
                 o[..., -1, :] = torch.nan
             case "columns from 64 on dropped":
                 o[..., 64:] = 0
-            case "one element three roundings off":
-                o[0, 0, 7, 7] = 20 * ROUNDING[problem.dtype] + o[0, 0, 7, 7]
+            case "one element off by little":
+                o[0, 0, 7, 7] = 1.5 * ALLOWED[problem.dtype] + o[0, 0, 7, 7]
             case "query heads share the wrong kv head":
                 o = FLASH(q, k.flip(1), v.flip(1), problem, tile, **options).o
             case "lse in base 2":
@@ -260,7 +260,7 @@ def _with_o(change: str) -> SimpleNamespace:
     [
         "last row unwritten",
         "columns from 64 on dropped",
-        "one element three roundings off",
+        "one element off by little",
         "query heads share the wrong kv head",
         "lse in base 2",
     ],

@@ -16,12 +16,12 @@ ICON = ":material/functions:"
 ORDER = 40
 MISSING = "None of these Runs recorded its softmax state: run flash, or open a recorded H200 run that did."
 TERMS = {
-    "m": "Running maximum: the largest score that the row has met so far. Subtracting it keeps every exponential ≤ 1.",
-    "l": "Running sum: Σ exp(s − m) over the scores met so far, the denominator of the softmax.",
-    "α": "Rescale factor: exp(m_old − m_new). A new maximum makes it < 1; l and acc are multiplied by it, so that what "
-    "was summed before counts as if the new maximum had been known from the start.",
-    "|acc|": "Length (Euclidean norm) of the row of the accumulator acc = Σ exp(s − m) · V. acc / l is the row of O.",
-    "exact prefix": "What m, l and |acc| are by definition over the keys up to the end of that KV tile, in float64.",
+    "m": "The largest score of the row so far. Subtracting it keeps every exponential at or below 1.",
+    "l": "Σ exp(s − m) over the scores so far: the denominator of the softmax.",
+    "α": "The rescale factor alpha, exp(m_old − m_new), that brings l and acc to a new maximum; 1 if m did not move. "
+    "What was summed before then counts as if the new maximum had been known from the start.",
+    "|acc|": "Euclidean norm of the row of acc = Σ exp(s − m) · v so far: the output before its division by l.",
+    "exact prefix": "m, l and |acc| over the same keys, computed in float64 in one go.",
 }
 
 
@@ -46,7 +46,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     tiles = softmax_pages.recorded_tiles(trace)
     if tiles:
         items.append(softmax_pages.whole_acc(run, trace, tiles[-1], state.row, theme))
-    return Sheet(softmax_pages.headline(run, trace, state), softmax_pages.figures(state), tuple(items))
+    return Sheet(softmax_pages.headline(run, trace, state), softmax_pages.figures(run, state), tuple(items))
 
 
 def render(runs: tuple[Run, ...]) -> None:
@@ -62,7 +62,7 @@ def render(runs: tuple[Run, ...]) -> None:
     state = row_state(trace, int(st.session_state.get("row", trace.row_stop - 1)))
     kv_tile = st.session_state.get("kv_tile")
     page.headline(softmax_pages.headline(run, trace, state))
-    page.figures(softmax_pages.figures(state))
+    page.figures(softmax_pages.figures(run, state))
     left, right = st.columns([7, 5])
     with left:
         panels = softmax_pages.along_row(state, kv_tile, colours)

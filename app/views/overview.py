@@ -72,26 +72,26 @@ def _four_kinds(comparison: Comparison, theme: Theme) -> Picture:
 
 def _launches(comparison: Comparison, theme: Theme) -> Picture | None:
     """HBM bytes of each launch; requested bytes, and the caption says so, where launches were not counted."""
-    run = next((run for run in reversed(comparison.runs) if run.launches("hbm_read_bytes")), None)
-    if run is not None:
-        kind, caption = "hbm", "HBM bytes of each launch, by counter"
-    else:
-        run = next((run for run in reversed(comparison.runs) if run.launches("requested_read_bytes")), None)
-        if run is None:
-            return None
-        kind, caption = "requested", "Requested bytes of each launch, by schedule; HBM bytes were not counted"
-    read, write = (_by_launch(run, f"{kind}_{direction}_bytes") for direction in ("read", "write"))
-    for other, name in zip(comparison.runs, comparison.names, strict=True):
-        ends = other.find(f"{kind}_read_bytes"), other.find(f"{kind}_write_bytes")
-        if other.workload.kernel != run.workload.kernel and all(end and end.value is not None for end in ends):
-            read[name], write[name] = (end.value or 0.0 for end in ends if end)
-    title = f"Where {run.workload.kernel} spends them"
-    unit = "HBM bytes" if kind == "hbm" else "requested bytes"
-    return Picture(title, f"{caption}.", _stacks({"read": read, "write": write}, unit, kind == "hbm", theme))
+    for kind, unit, source in (("hbm", "HBM bytes", "by counter"), ("requested", "requested bytes", "by schedule")):
+        run = max(comparison.runs, key=lambda run: len(run.launches(f"{kind}_read_bytes")))
+        if len(run.launches(f"{kind}_read_bytes")) < 2:
+            continue
+        parts = {direction: _by_launch(comparison, run, f"{kind}_{direction}_bytes") for direction in ("read", "write")}
+        caption = f"{unit[0].upper()}{unit[1:]} of each launch, {source}; other kernels beside it as a whole."
+        if kind == "requested":
+            caption += " HBM bytes were not counted."
+        title = f"Where {run.workload.kernel} spends them"
+        return Picture(title, caption, _stacks(parts, unit, kind == "hbm", theme))
+    return None
 
 
-def _by_launch(run: Run, name: str) -> dict[str, float]:
-    return {launch_title(m.launch or ""): m.value for m in run.launches(name) if m.value is not None}
+def _by_launch(comparison: Comparison, run: Run, name: str) -> dict[str, float]:
+    """One quantity of each launch of a Run, and of the other kernels as a whole."""
+    found = {launch_title(m.launch or ""): m.value for m in run.launches(name) if m.value is not None}
+    others = [
+        (other_name, other) for other_name, other in _named(comparison) if other.workload.kernel != run.workload.kernel
+    ]
+    return found | {other_name: value for other_name, other in others if (value := other.value(name)) is not None}
 
 
 def _stacks(parts: dict[str, dict[str, float]], unit: str, is_measured: bool, theme: Theme) -> go.Figure:

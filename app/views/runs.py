@@ -25,16 +25,15 @@ def render(runs: tuple[Run, ...]) -> None:
     """Draw the page."""
     saved = read_folder(runs_folder())
     page.headline(_headline(runs, saved))
-    left, right = st.columns([2, 1])
-    with left:
-        if runs:
+    if runs:
+        left, right = st.columns([2, 1])
+        with left:
             _shown(runs)
-        else:
-            recorded.draw()
-    with right:
+        with right:
+            _open_file()
+    else:
         _open_file()
-        if runs:
-            recorded.draw()
+    recorded.draw()
     _history(saved)
 
 
@@ -122,7 +121,7 @@ def _tile(entry: Entry) -> str:
 
 def _open_file() -> None:
     caption = f"JSON written by Bytescope, up to {MAX_FILE_BYTES >> 20} MiB. It is shown, not saved."
-    with page.card("Open a file", caption, stretch=False):
+    with page.card("Open a file", caption):
         generation = st.session_state.setdefault("upload-generation", 0)
         key = f"upload-{generation}"
         st.file_uploader(

@@ -26,6 +26,7 @@ MAX_QUEUED = 64
 
 def measure(bench: Bench) -> Reading:
     """hbm_bytes = DRAM utilisation × peak × seconds of a pass, over whole passes in the middle of a steady load."""
+    _require_traffic(bench)
     peak = bench.device.peak_hbm_bytes_per_second
     if peak is None:
         raise Unavailable(f"GPM tells a percentage of a peak that is not known: {bench.device.peak_hbm_source}")
@@ -45,6 +46,16 @@ def measure(bench: Bench) -> Reading:
         "writes together; device-wide; passes run back to back, so L2 as each leaves it to the next"
     )
     return Reading((Measurement("hbm_bytes", percent / 100 * peak * seconds / passes, "B", "nvml-gpm", note),))
+
+
+def _require_traffic(bench: Bench) -> None:
+    """GPM watches passes back to back; what such passes find in L2 a cold pass would have read from HBM."""
+    l2, compulsory = bench.device.l2_bytes, bench.workload.problem.compulsory_bytes
+    if bench.workload.l2 == "cold" and l2 is not None and compulsory < l2:
+        raise Unavailable(
+            f"GPM needs passes back to back, and their {compulsory / 1e6:.3g} MB stay in L2 ({l2 / 1e6:.3g} MB), so it "
+            "cannot tell what a cold pass moves; choose warm L2 or a longer sequence"
+        )
 
 
 def loaded_window(bench: Bench, at_start: Callable[[], Any], at_end: Callable[[], Any]) -> tuple[int, float]:

@@ -1,0 +1,106 @@
+"""Pictures of traffic: the flow between memories, the four kinds of bytes, each launch and each tensor."""
+
+from app.bars import Axis, Bar, Group, bars
+from app.flow_chart import Band, Flow, flows
+from app.four_kinds import FOUR_KINDS, l2_sm
+from app.launch_chart import launch_title
+from app.peak_check import possible_hbm
+from app.picture import Picture
+from app.requested_formula import formula, passes
+from app.selection import Comparison
+from app.stack_chart import Part, Stack, stacks
+from app.style import DIRECTION, LIBRARY, Theme, capacity, kernel_colour, tensor_colour, traffic
+from app.subject import schedule_of
+from profiler.run import Run
+
+MOST_FLOWS = 4
+
+
+def flow(found: Comparison, theme: Theme) -> Picture:
+    """How much each Run moved between HBM and L2, and between L2 and the SMs; at most the newest MOST_FLOWS."""
+    caption = (
+        "The thickness of an arrow is its bytes, on one scale; thinner than a line is drawn as a line. Blue: read, "
+        "orange: written, grey: both together. Dotted: not measured, the reason is on hover."
+    )
+    named = list(zip(found.names, found.runs, strict=True))
+    if len(named) > MOST_FLOWS:
+        caption = f"{caption} The newest {MOST_FLOWS} Runs."
+    chart = flows([_flow_of(*item) for item in named[-MOST_FLOWS:]], theme)
+    return Picture("Flow between HBM, L2 and the SMs", caption, chart)
+
+
+def _flow_of(name: str, run: Run) -> Flow:
+    between = possible_hbm(run)
+    ends = [run.find(f"hbm_{direction}_bytes") for direction in ("read", "write")]
+    split = [(end.value, end.source) for end in ends if end is not None and end.value is not None]
+    if between.value is not None and len(split) == 2:
+        hbm_bands = tuple(Band(d, *part) for d, part in zip(("read", "write"), split, strict=True))
+    else:
+        hbm_bands = (Band("both", between.value, between.source, between.reason),)
+    crossing = l2_sm(run)
+    device = run.device
+    nodes = (
+        "HBM",
+        f"L2<br>{capacity(device.l2_bytes)}" if device.l2_bytes else "L2",
+        f"{device.sm_count}<br>SMs" if device.sm_count else "SMs",
+    )
+    return Flow(name, hbm_bands, (Band("both", crossing.value, crossing.source, crossing.reason),), nodes)
+
+
+def four_kinds(found: Comparison, theme: Theme) -> Picture:
+    """Compulsory, requested, L2↔SM and HBM bytes of all Runs on one axis."""
+    groups = []
+    for kind, read in (FOUR_KINDS | {"HBM": possible_hbm}).items():
+        # Compulsory bytes depend on the problem alone, and all Runs here share one.
+        named = [("", found.runs[0])] if kind == "compulsory" else zip(found.names, found.runs, strict=True)
+        row = []
+        for name, run in named:
+            part = read(run)
+            colour = kernel_colour(run.workload.kernel) if name else LIBRARY
+            row.append(Bar(name, part.value, traffic(part.value), colour, part.is_measured, part.reason))
+        groups.append(Group(kind, tuple(row)))
+    caption = "Solid: measured. Hatched: closed form or schedule. A dash: not known, the reason is on hover."
+    chart = bars(groups, Axis("bytes, log axis", is_log=True), theme)
+    return Picture("Compulsory, requested, L2↔SM, HBM", caption, chart)
+
+
+def by_launch(found: Comparison, theme: Theme) -> Picture:
+    """HBM bytes read and written, of each Run and of each of its launches."""
+    rows = []
+    for name, run in zip(found.names, found.runs, strict=True):
+        schedule = schedule_of(run)
+        asked = {launch.name: sum(launch.reads.values()) + sum(launch.writes.values()) for launch in schedule.launches}
+        launches = [m.launch for m in run.launches("hbm_read_bytes") if m.launch]
+        rows.append(_split(name, run, None, sum(asked.values())))
+        if len(launches) > 1:
+            rows += [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
+    caption = (
+        "Each Run, and below it each of its launches where they were counted. Blue: read, orange: written, grey: not "
+        "told apart. The dotted tick is what the schedule requests."
+    )
+    return Picture("HBM bytes by launch", caption, stacks(rows, "HBM bytes", theme))
+
+
+def _split(name: str, run: Run, launch: str | None, asked: int | None) -> Stack:
+    whole = possible_hbm(run, launch)
+    if whole.value is None:
+        return Stack(name, (), reason=whole.reason, mark=asked)
+    ends = [(d, run.value(f"hbm_{d}_bytes", launch)) for d in ("read", "write")]
+    parts = tuple(Part(direction, value, DIRECTION[direction]) for direction, value in ends if value is not None)
+    return Stack(name, parts if len(parts) == 2 else (Part("read and written", whole.value, LIBRARY),), mark=asked)
+
+
+def by_tensor(found: Comparison, theme: Theme) -> Picture:
+    """Requested bytes of each tensor, with the formula that gives their sum below the bar."""
+    rows = []
+    for name, run in zip(found.names, found.runs, strict=True):
+        schedule = schedule_of(run)
+        parts = tuple(
+            Part(f"{part.tensor.upper()} {verb}", size, tensor_colour(part.tensor))
+            for part in passes(schedule)
+            for verb, size in (("read", part.read), ("written", part.written))
+            if size
+        )
+        rows.append(Stack(name, parts, is_measured=False, lines=formula(schedule)))
+    caption = "What loads and stores ask for, from the kernel's schedule. Below each bar: how often each tensor passes."
+    return Picture("Requested bytes by tensor", caption, stacks(rows, "requested bytes", theme))

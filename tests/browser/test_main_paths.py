@@ -1,0 +1,138 @@
+"""The main job in a real browser: choose, run, look, stop, send on, open again; on a CPU."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from app.registry import all_views
+from profiler.run import from_json
+from tests.browser.conftest import Dashboard
+
+RUN = {"name": "Run", "exact": True}
+
+
+def go_to(page: Page, view: str) -> None:
+    page.locator(".st-key-bs-nav").get_by_role("link", name=view, exact=True).click()
+    expect(page).to_have_url(re.compile(r"/(\w+)?$"))
+
+
+def settle(page: Page) -> None:
+    """Wait until the server has nothing more to draw."""
+    expect(page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')).to_be_attached()
+
+
+def fill(page: Page, label: str, value: str) -> None:
+    box = page.get_by_role("spinbutton", name=label, exact=True)
+    box.fill(value)
+    box.press("Enter")
+
+
+def test_run_look_export_and_open_again(page: Page, dashboard: Dashboard, tmp_path: Path) -> None:
+    page.get_by_role("button", **RUN).click()
+    expect(page.locator(".st-key-bs-progress")).to_contain_text(re.compile("naive|flash"))
+    expect(page.locator("h1")).to_have_text("Naive requests 6.816 MB. Flash requests 2.363 MB: 2.9 times less.")
+    expect(page.locator(".st-key-bs-progress")).to_have_count(0)
+    saved = {run.id for path in dashboard.runs.glob("*.json") for run in from_json(path.read_bytes())}
+    assert len(saved) == 2
+
+    go_to(page, "Runs")
+    expect(page.locator("h1")).to_have_text("2 saved Runs, 2 shown on every page.")
+    expect(page.locator("code")).to_contain_text("python -m profiler run --kernel naive --kernel flash")
+    with page.expect_download() as asked:
+        page.get_by_role("button", name="Download Runs (JSON)").click()
+    file = tmp_path / "runs.json"
+    asked.value.save_as(file)
+    assert {run.id for run in from_json(file.read_bytes())} == saved
+    with page.expect_download() as asked:
+        page.get_by_role("button", name="Download report (HTML)").click()
+    report = tmp_path / "report.html"
+    asked.value.save_as(report)
+    assert "Naive requests 6.816 MB" in report.read_text(encoding="utf-8")
+
+    document = json.loads(file.read_text())
+    document["runs"] = document["runs"][:1]
+    file.write_text(json.dumps(document))
+    page.locator('input[type="file"]').set_input_files(file)
+    expect(page.locator("h1")).to_have_text("2 saved Runs, 1 shown on every page.")
+
+
+def test_what_was_run_is_there_in_a_new_session(page: Page) -> None:
+    expect(page.locator("h1")).to_contain_text("Flash requests 2.363 MB")
+
+
+def test_every_page_draws_without_a_fault(page: Page) -> None:
+    for view in all_views():
+        go_to(page, view.TITLE)
+        settle(page)
+        expect(page.locator("h1").first).to_be_visible()
+        expect(page.get_by_text("cannot be drawn")).to_have_count(0)
+        assert page.get_by_test_id("stException").count() == 0, view.TITLE
+
+
+def test_no_page_is_wider_than_a_phone(phone: Page, dashboard: Dashboard) -> None:
+    for index, view in enumerate(all_views()):
+        path = view.__name__.rpartition(".")[2] if index else ""  # the first page is the root
+        phone.goto(f"{dashboard.url}/{path}")
+        phone.locator("h1").first.wait_for()
+        settle(phone)
+        main = phone.get_by_test_id("stMain")
+        assert main.evaluate("element => element.scrollWidth <= element.clientWidth"), view.TITLE
+
+
+def test_impossible_requests_are_refused_in_the_form(page: Page) -> None:
+    fill(page, "kv heads", "3")
+    expect(page.get_by_role("alert")).to_have_text("kv_heads 3 does not divide heads 2; choose one of 1, 2.")
+    expect(page.get_by_role("button", **RUN)).to_be_disabled()
+    fill(page, "kv heads", "1")
+    expect(page.get_by_role("button", **RUN)).to_be_enabled()
+    block = page.get_by_role("combobox", name="BLOCK_M")
+    block.fill("48")
+    block.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("BLOCK_M is 48; it must be a power of two up to 1024, such as 32.")
+
+
+def test_stop_ends_a_run_within_two_seconds_and_pages_stay_usable(page: Page) -> None:
+    fill(page, "seq_len", "4096")
+    page.get_by_role("button", **RUN).click()
+    expect(page.locator(".st-key-bs-progress")).to_be_visible()
+    go_to(page, "Runs")
+    expect(page.locator("h1")).to_contain_text("saved Run")
+    begun = time.monotonic()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".st-key-bs-notice")).to_contain_text("Stopped. Runs that were finished are kept.")
+    assert time.monotonic() - begun < 4.0, "two seconds to stop, and the page's own time"
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.locator(".st-key-bs-notice")).to_have_count(0)
+
+
+def test_a_killed_worker_leaves_the_dashboard_up(page: Page, dashboard: Dashboard) -> None:
+    fill(page, "seq_len", "4096")
+    page.get_by_role("button", **RUN).click()
+    expect(page.locator(".st-key-bs-progress")).to_contain_text("flash: interpret")
+    for worker in dashboard.workers():
+        os.kill(worker, signal.SIGKILL)
+    expect(page.locator(".st-key-bs-notice")).to_contain_text("SIGKILL")
+    expect(page.get_by_role("button", **RUN)).to_be_enabled()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("hello", "This is not a Run file: it is not JSON"),
+        ('{"format_version": 99, "runs": [{}]}', "The file has format_version 99"),
+        ('{"format_version": 1, "runs": [], "more": 1}', "a field that this version does not know: 'more'"),
+    ],
+)
+def test_a_bad_file_is_refused_with_a_sentence(page: Page, tmp_path: Path, content: str, sentence: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(content)
+    go_to(page, "Runs")
+    page.locator('input[type="file"]').set_input_files(file)
+    expect(page.locator(".st-key-bs-notice")).to_contain_text("bad.json: ")
+    expect(page.locator(".st-key-bs-notice")).to_contain_text(sentence)

@@ -1,0 +1,221 @@
+"""Schedules against the interpreter's trace, torch's dispatcher, and numbers worked out by hand."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernels.base import all_kernels
+from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
+from kernels.run import Output
+from kernels.schedule import TileGrid
+from profiler.tile_trace import traced_accesses
+from tests.attention_cases import CASES, draw
+
+FLASH, NAIVE = all_kernels()["flash"], all_kernels()["naive"]
+LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
+SIZES = st.sampled_from([1, 2, 4, 8, 16, 32])
+
+
+@st.composite
+def problems(draw_: st.DrawFn) -> AttentionProblem:
+    kv_heads, group = draw_(st.sampled_from([1, 2])), draw_(st.sampled_from([1, 3]))
+    return AttentionProblem(
+        batch=draw_(st.integers(1, 2)),
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        seq_len_q=draw_(st.integers(1, 40)),
+        seq_len_kv=draw_(st.integers(1, 40)),
+        head_dim=draw_(st.sampled_from([1, 5, 16, 20])),
+        dtype=draw_(st.sampled_from(list(ELEMENT_BYTES))),
+        causal=draw_(st.booleans()),
+        window=draw_(st.none() | st.integers(1, 45)),
+    )
+
+
+def traced(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, tuple[int, int]]]:
+    """What the interpreter saw: {program: {tensor: (read, written)}}."""
+    q, k, v = draw(problem)
+    with traced_accesses() as trace:
+        output: Output = FLASH.forward(q, k, v, problem, tile)
+    assert output.lse is not None
+    return trace.by_program({"q": q, "k": k, "v": v, "o": output.o, "lse": output.lse})
+
+
+def scheduled(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, tuple[int, int]]]:
+    """The same by the Schedule."""
+    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+    by_tile = grid.program_bytes()
+    sums = {
+        program: {name: tuple(int(part[program % grid.q_tiles]) for part in parts) for name, parts in by_tile.items()}
+        for program in range(grid.programs)
+    }
+    return {p: {name: (r, w) for name, (r, w) in found.items() if r or w} for p, found in sums.items()}
+
+
+@settings(max_examples=60)
+@given(problems(), SIZES, SIZES)
+def test_equals_the_interpreters_trace(problem: AttentionProblem, block_m: int, block_n: int) -> None:
+    """Program by program, tensor by tensor, byte for byte."""
+    tile = TileConfig(max(block_m, problem.seq_len_q // 8 and 8), max(block_n, problem.seq_len_kv // 8 and 8))
+    assert traced(problem, tile) == scheduled(problem, tile)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if not name.startswith("seq_1025")])
+def test_equals_the_interpreters_trace_on_the_cases(case: str) -> None:
+    problem, tile = CASES[case]
+    assert traced(problem, tile) == scheduled(problem, tile)
+    plan = FLASH.schedule(problem, tile)
+    found = traced(problem, tile).values()
+    assert plan.requested_read_bytes == sum(read for tensors in found for read, _ in tensors.values())
+    assert plan.requested_write_bytes == sum(written for tensors in found for _, written in tensors.values())
+
+
+@settings(max_examples=100)
+@given(problems(), SIZES, SIZES)
+def test_tiles_equal_the_mask(problem: AttentionProblem, block_m: int, block_n: int) -> None:
+    """skipped: no score counts; full: every score of a whole tile counts; partial: anything between."""
+    grid = TileGrid(problem, block_m, block_n)
+    lo, hi = problem.visible_keys()
+    key = np.arange(grid.kv_tiles * block_n)
+    seen = (key >= lo[:, None]) & (key < hi[:, None])
+    for i in range(grid.q_tiles):
+        for j in range(grid.kv_tiles):
+            scores = seen[i * block_m : (i + 1) * block_m, j * block_n : (j + 1) * block_n]
+            expected = "full" if scores.all() else "partial" if scores.any() else "skipped"
+            assert grid.mask_of(i, j) == expected, (i, j)
+
+
+@settings(max_examples=60)
+@given(problems(), SIZES, SIZES)
+def test_steps_sum_to_every_total(problem: AttentionProblem, block_m: int, block_n: int) -> None:
+    grid = TileGrid(problem, block_m, block_n)
+    plan = FLASH.schedule(problem, TileConfig(block_m, block_n))
+    by_tensor: dict[str, Counter[str]] = {}
+    programs = set()
+    for step in plan.steps():
+        programs.add(step.program_id)
+        assert (step.mask == "skipped") == (not {"k", "v"} & set(step.reads))
+        for direction, part in (("read", step.reads), ("write", step.writes)):
+            for tensor, size in part.items():
+                by_tensor.setdefault(tensor, Counter())[direction] += size
+    assert programs == set(range(grid.programs))
+    assert {name: {"read": c["read"], "write": c["write"]} for name, c in by_tensor.items()} == plan.by_tensor
+    assert plan.requested_read_bytes == sum(c["read"] for c in by_tensor.values())
+    assert plan.requested_write_bytes == sum(c["write"] for c in by_tensor.values())
+
+
+@settings(max_examples=60)
+@given(problems(), SIZES, SIZES)
+def test_bytes_up_to_a_step_equal_the_steps_before(problem: AttentionProblem, block_m: int, block_n: int) -> None:
+    """program_bytes after n visited tiles, against the sum of the first n of them."""
+    grid = TileGrid(problem, block_m, block_n)
+    for program in range(grid.q_tiles):
+        steps = list(grid.program_steps("flash", program))
+        visited = [step for step in steps if step.mask != "skipped"]
+        for done in range(1, len(visited) + 1):
+            found = grid.program_bytes(np.full(grid.q_tiles, done))
+            reads: Counter[str] = sum((Counter(step.reads) for step in visited[:done]), Counter())
+            writes: Counter[str] = sum((Counter(step.writes) for step in visited[:done]), Counter())
+            assert {name: int(read[program]) for name, (read, _) in found.items() if read[program]} == reads
+            assert {name: int(w[program]) for name, (_, w) in found.items() if w[program]} == writes
+        before = grid.program_bytes(np.full(grid.q_tiles, -1))
+        assert not any(part[program] for parts in before.values() for part in parts)
+
+
+def test_flash_by_hand() -> None:
+    """16 heads of 64 programs; each streams K and V, 4,194,304 B, past its share of Q, 33,554,432 B in all."""
+    plan = FLASH.schedule(LONG, TileConfig(128, 64))
+    assert plan.tiles is not None and plan.tiles.programs == 1024
+    assert plan.by_tensor == {
+        "q": {"read": 33_554_432, "write": 0},
+        "k": {"read": 1024 * 2_097_152, "write": 0},
+        "v": {"read": 1024 * 2_097_152, "write": 0},
+        "o": {"read": 0, "write": 33_554_432},
+        "lse": {"read": 0, "write": 524_288},
+    }
+    assert plan.requested_read_bytes == 4_328_521_728
+    assert plan.requested_write_bytes == 34_078_720
+
+
+def test_half_the_block_twice_the_kv_bytes() -> None:
+    sizes = {m: FLASH.schedule(LONG, TileConfig(m, 64)).by_tensor["k"]["read"] for m in (16, 32, 64, 128, 256)}
+    assert all(sizes[m] == 2 * sizes[2 * m] for m in (16, 32, 64, 128))
+
+
+def test_causal_by_hand() -> None:
+    """4 Q tiles of 16 rows visit 1, 2, 3 and 4 KV tiles: 10 of 16, each 16 · 64 · 2 B of K."""
+    problem = AttentionProblem(1, 2, 1, 64, 64, 64, causal=True)
+    grid = TileGrid(problem, 16, 16)
+    assert (grid.first.tolist(), grid.last.tolist()) == ([0, 0, 0, 0], [1, 2, 3, 4])
+    assert (grid.full_first.tolist(), grid.full_last.tolist()) == ([0, 0, 0, 0], [0, 1, 2, 3])
+    assert FLASH.schedule(problem, TileConfig(16, 16)).by_tensor["k"]["read"] == 2 * 10 * 16 * 64 * 2
+
+
+def test_naive_by_hand() -> None:
+    """Six passes over the score matrix of 2,147,483,648 B, three of each direction."""
+    plan = NAIVE.schedule(LONG, TileConfig())
+    scores, tensor = 2_147_483_648, 33_554_432
+    assert [launch.name for launch in plan.launches] == ["qk", "scale", "softmax", "pv"]
+    assert plan.requested_read_bytes == 3 * scores + 3 * tensor
+    assert plan.requested_write_bytes == 3 * scores + tensor
+    assert NAIVE.temporaries(LONG) == {"s": scores, "p": scores}
+
+
+class OperandBytes(TorchDispatchMode):
+    """Bytes of every operation's operands by launch: its inputs unless overwritten, its result unless a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launch = ""
+        self.found: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        self.launch = name
+        yield
+        self.launch = ""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        inputs = [argument for argument in args if isinstance(argument, torch.Tensor) and argument.dim()]
+        shares = result.untyped_storage().data_ptr() in [t.untyped_storage().data_ptr() for t in inputs]
+        if self.launch and (func._schema.is_mutable or not shares):
+            overwrites = func is torch.ops.aten.zero_.default
+            read, written = self.found.get(self.launch, (0, 0))
+            read += 0 if overwrites else sum(map(self._size, inputs))
+            self.found[self.launch] = read, written + self._size(result)
+        return result
+
+    @staticmethod
+    def _size(tensor: torch.Tensor) -> int:
+        distinct = [n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+        return math.prod(distinct) * tensor.element_size()
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
+@pytest.mark.parametrize("case", CASES)
+def test_naive_equals_the_operands_of_its_launches(case: str, dtype: str) -> None:
+    problem = AttentionProblem(**vars(CASES[case][0]) | {"dtype": dtype})
+    inputs = draw(problem)
+    with OperandBytes() as mode:
+        NAIVE.forward(*inputs, problem, TileConfig(), launch=mode.named, finite=True)
+    launches = NAIVE.schedule(problem, TileConfig()).launches
+    assert mode.found == {x.name: (sum(x.reads.values()), sum(x.writes.values())) for x in launches}
+
+
+def test_a_long_schedule_is_quick_and_its_arrays_are_read_only() -> None:
+    grid = TileGrid(AttentionProblem(1, 4, 4, 2**20, 2**20, 128, causal=True), 64, 64)
+    assert grid.programs == 4 * 2**14
+    with pytest.raises(ValueError, match="read-only"):
+        grid.first[0] = 1

@@ -1,0 +1,147 @@
+"""m, l, alpha and acc out of the running kernel: by hand for the article's row, against exact prefixes elsewhere."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.run import Output, StateTrace
+from kernels.schedule import TileGrid
+from profiler.bench import Bench
+from profiler.device import cpu_device
+from profiler.run import SoftmaxTrace
+from profiler.state_trace import (
+    ACC_VALUES,
+    STATE_VALUES,
+    TracePlan,
+    exact_prefixes,
+    plan_trace,
+    record_softmax,
+)
+from profiler.workload import TraceRequest, Workload
+
+LN2 = math.log(2)
+ROW = AttentionProblem(1, 1, 1, 1, 4, 1, "float32")  # head_dim 1: scores are q · k
+TWO_BLOCKS = TileConfig(BLOCK_M=1, BLOCK_N=2)
+
+
+def row_inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q = 1, k = [0, 0, ln 2, ln 2], v = [1, 2, 3, 4]: the scores are k."""
+    k, v = (torch.tensor(values).view(1, 1, 4, 1) for values in ([0.0, 0.0, LN2, LN2], [1.0, 2.0, 3.0, 4.0]))
+    return torch.ones(1, 1, 1, 1), k, v
+
+
+def unwritten(*shape: int) -> torch.Tensor:
+    return torch.full(shape, torch.nan)
+
+
+def recorded(problem: AttentionProblem, tile: TileConfig, request: TraceRequest | None = None) -> SoftmaxTrace:
+    workload = Workload("flash", problem, tile, trace=request or TraceRequest())
+    softmax, _ = record_softmax(Bench(workload, cpu_device()))
+    return softmax
+
+
+def test_the_articles_row_by_hand() -> None:
+    """m = 0, ln 2; l = 2, then 2 · ½ + 2 = 3; acc = 1 + 2 = 3, then 3 · ½ + 3 + 4 = 8.5; O = 8.5 / 3."""
+    m, l, alpha, norm = (unwritten(1, 2) for _ in range(4))  # noqa: E741 - the name in the papers
+    trace = StateTrace(0, 0, 0, 1, m, l, alpha, norm, unwritten(2, 1, 1), acc_tile=0, acc_stride=1)
+    output: Output = all_kernels()["flash"].forward(*row_inputs(), ROW, TWO_BLOCKS, trace=trace)
+    expected = {"m": [[0, LN2]], "l": [[2, 3]], "alpha": [[0, 0.5]], "acc_norm": [[3, 8.5]], "acc": [[[3]], [[8.5]]]}
+    for name, values in expected.items():
+        torch.testing.assert_close(getattr(trace, name), torch.tensor(values, dtype=torch.float32), msg=name)
+    assert output.o.item() == pytest.approx(8.5 / 3, rel=1e-6)
+    assert output.lse is not None and output.lse.item() == pytest.approx(math.log(6), rel=1e-6)
+
+
+def test_exact_prefixes_of_the_articles_row() -> None:
+    plan = TracePlan(0, 1, acc_tile=0, acc_stride=1)
+    m, l, norm = exact_prefixes(row_inputs(), ROW, TWO_BLOCKS, TraceRequest(), plan)  # noqa: E741
+    torch.testing.assert_close(m, torch.tensor([[0, LN2]], dtype=torch.float64), rtol=0, atol=1e-7)  # k is float32
+    torch.testing.assert_close(l, torch.tensor([[2, 3]], dtype=torch.float64))
+    torch.testing.assert_close(norm, torch.tensor([[3, 8.5]], dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile", "request_"),
+    [
+        (AttentionProblem(1, 1, 1, 63, 63, 16, "float32"), TileConfig(16, 16), TraceRequest()),
+        (AttentionProblem(2, 4, 2, 33, 50, 16, "float32", causal=True), TileConfig(16, 8), TraceRequest(1, 3)),
+        (AttentionProblem(1, 2, 1, 70, 70, 16, "float16", window=9), TileConfig(32, 16), TraceRequest(0, 1, 40)),
+        (AttentionProblem(1, 1, 1, 40, 40, 63, "float16", True, 5), TileConfig(16, 16), TraceRequest(row=3)),
+        (AttentionProblem(1, 1, 1, 40, 25, 16, "float32", causal=True), TileConfig(32, 8), TraceRequest(row=20)),
+        (AttentionProblem(1, 1, 1, 32, 48, 16, "bfloat16"), TileConfig(16, 16), TraceRequest()),
+    ],
+    ids=lambda value: value.label if isinstance(value, AttentionProblem) else "",
+)
+def test_equals_exact_prefixes(problem: AttentionProblem, tile: TileConfig, request_: TraceRequest) -> None:
+    """Rows that have seen nothing keep m = −inf and l = 0; tiles that the mask skips stay NaN."""
+    trace = recorded(problem, tile, request_)
+    assert (trace.batch, trace.head) == (request_.batch, request_.head)
+    rows = np.arange(trace.row_start, trace.row_stop)
+    assert len(rows) == problem.seq_len_q
+    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+    j, q_tile = np.arange(grid.kv_tiles), rows[:, None] // tile.BLOCK_M
+    visited = (grid.first[q_tile] <= j) & (j < grid.last[q_tile])
+    loose = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}[problem.dtype]  # P is rounded, m and l are not
+    for name, tolerance in (("m", 1e-5), ("l", 1e-5), ("acc_norm", loose)):
+        found, exact = getattr(trace, name).numpy(), getattr(trace, f"exact_{name}").numpy()
+        assert (np.isnan(found) == ~visited).all(), name
+        np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance, err_msg=name)
+    m, alpha = trace.m.numpy(), trace.alpha.numpy()
+    before = np.concatenate([np.full((len(rows), 1), -np.inf, np.float32), m[:, :-1]], axis=1)
+    before = np.where(np.isnan(before), -np.inf, before)
+    expected = np.exp(before - np.where(np.isneginf(m), 0, m))
+    np.testing.assert_allclose(alpha, np.where(visited, expected, np.nan), rtol=1e-5, atol=1e-6)
+
+
+def test_acc_is_the_chosen_q_tile_and_its_norms_agree() -> None:
+    problem, tile = AttentionProblem(1, 1, 1, 40, 64, 16, "float32"), TileConfig(16, 16)
+    trace = recorded(problem, tile, TraceRequest(row=37))
+    assert (trace.acc_tile, trace.acc_stride) == (2, 1)
+    acc = trace.acc.numpy()
+    assert acc.shape == (4, 8, 16)  # the last Q tile has 8 rows
+    np.testing.assert_allclose(np.linalg.norm(acc, axis=2).T, trace.acc_norm.numpy()[32:40], rtol=1e-5)
+    q, k, v = Bench(Workload("flash", problem, tile), cpu_device()).inputs
+    p = torch.softmax(q[0, 0].double() @ k[0, 0].double().T / 4, -1) @ v[0, 0].double()
+    np.testing.assert_allclose(acc[-1] / trace.l.numpy()[32:40, -1:], p[32:40], rtol=1e-4, atol=1e-5)
+
+
+def test_tracing_changes_neither_output_nor_other_heads() -> None:
+    problem, tile = AttentionProblem(1, 2, 2, 33, 33, 16, causal=True), TileConfig(16, 16)
+    bench = Bench(Workload("flash", problem, tile, trace=TraceRequest(head=1)), cpu_device())
+    _, traced = record_softmax(bench)
+    plain = bench.launch()
+    assert traced.o.equal(plain.o) and traced.lse is not None and plain.lse is not None
+    assert traced.lse.equal(plain.lse)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile", "row", "plan"),
+    [
+        (AttentionProblem(seq_len_q=100, seq_len_kv=100, head_dim=64), TileConfig(16, 16), None, (0, 100, 6, 1)),
+        # 8192 / 64 = 128 KV tiles leave 256 rows; 128 · 128 values of acc leave 8 steps of 128.
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), None, (7936, 8192, 63, 16)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 0, (0, 256, 0, 16)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 4100, (4096, 4352, 32, 16)),
+        # 4096 KV tiles leave 8 rows of a tile of 128: those that end with the asked one.
+        (AttentionProblem(1, 1, 1, 65536, 65536, 64), TileConfig(128, 16), 65535, (65528, 65536, 511, 256)),
+    ],
+)
+def test_plan(
+    problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, int, int, int]
+) -> None:
+    found = plan_trace(problem, tile, TraceRequest(row=row))
+    assert found == TracePlan(*plan)
+    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
+    assert found.row_start <= (problem.seq_len_q - 1 if row is None else row) < found.row_stop
+    assert (found.row_stop - found.row_start) * kv_tiles <= STATE_VALUES
+    assert -(-kv_tiles // found.acc_stride) * tile.BLOCK_M * problem.head_dim <= ACC_VALUES
+
+
+def test_a_row_too_long_to_record_is_refused() -> None:
+    problem = AttentionProblem(1, 1, 1, 1, 2**20, 16)
+    with pytest.raises(Refused, match=r"^One row has 65,536 KV tiles to record, above 32,768; choose a larger BLOCK_N\."):
+        plan_trace(problem, TileConfig(16, 16), TraceRequest())

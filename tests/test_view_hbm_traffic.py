@@ -1,0 +1,169 @@
+"""The HBM traffic page: formulas with numbers filled in, sources side by side, and what may not be drawn as fact."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.flow_chart import Band, Flow, flows
+from app.peak_check import above_peak, possible_hbm
+from app.picture import Picture, Table
+from app.requested_formula import formula, passes
+from app.selection import compare
+from app.stack_chart import Part, Stack, stacks
+from app.style import DARK, LIGHT
+from app.traffic_tables import measurements, several_sources
+from app.views import hbm_traffic
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, TileConfig
+from profiler.run import Measurement, Run
+from tests import fake_runs
+
+
+def plain(html: str) -> str:
+    """The formula without its spots of colour."""
+    while "<span" in html:
+        before, _, rest = html.partition("<span")
+        html = before + rest.partition("</span> ")[2]
+    return html
+
+
+def chart_of(runs: tuple[Run, ...], title: str) -> go.Figure:
+    items = hbm_traffic.sheet(runs, LIGHT).items
+    return next(item.chart for item in items if isinstance(item, Picture) and item.title == title)
+
+
+def test_formula_of_flash_with_the_numbers_filled_in() -> None:
+    """Q, O 33.6 MB and LSE 0.5 MB once; K and V 33.6 MB each for every one of 8192 / 128 Q tiles."""
+    schedule = all_kernels()["flash"].schedule(fake_runs.PROBLEM, fake_runs.TILE)
+    symbols, numbers = formula(schedule)
+    assert plain(symbols) == "Q + O + LSE + 64 (K + V)"
+    assert numbers == "= 0.0676 + 64 · 0.0671 = <b>4.36 GB</b>"
+
+
+def test_formula_of_naive_counts_six_passes_over_the_score_matrix() -> None:
+    schedule = all_kernels()["naive"].schedule(fake_runs.PROBLEM, TileConfig())
+    symbols, numbers = formula(schedule)
+    assert plain(symbols) == "Q + K + V + O + 2 P + 4 S"
+    assert numbers == "= 0.134 + 2 · 2.15 + 4 · 2.15 = <b>13.0 GB</b>"
+
+
+def test_gqa_counts_k_with_its_own_heads() -> None:
+    """32 query heads on 8 K/V heads, 4 Q tiles: each K byte is asked for 4 tiles × 4 heads = 16 times."""
+    problem = AttentionProblem(1, 32, 8, 512, 512, 64)
+    parts = {part.tensor: part for part in passes(all_kernels()["flash"].schedule(problem, TileConfig(128, 64)))}
+    assert (parts["k"].size, parts["k"].times) == (8 * 512 * 64 * 2, 16.0)
+    assert parts["k"].size_formula == "1 · 8 · 512 · 64 · 2 B"
+
+
+def test_bytes_above_the_peak_are_flagged_and_not_drawn() -> None:
+    """13.09 GB in 1 ms would be 13.1 TB/s on a memory of 4.81 TB/s."""
+    run = fake_runs.naive_run()
+    others = [m for m in run.measurements if m.name != "gpu_time_seconds"]
+    fast = Measurement("gpu_time_seconds", 1e-3, "s", "cuda-event")
+    impossible = replace(run, id="impossible", measurements=(*others, fast))
+    assert above_peak(run, 13.09e9) == ""
+    assert "13.1 TB/s, above the peak of 4.81 TB/s" in above_peak(impossible, 13.09e9)
+    assert possible_hbm(impossible).value is None
+    shown = hbm_traffic.sheet((impossible,), LIGHT)
+    assert shown.headline is not None and "was not measured" in shown.headline.sentence
+    assert [figure.value for figure in shown.figures if figure.label.startswith("HBM")] == ["–"]
+    rows = measurements(compare([impossible])).rows
+    assert [row[3] for row in rows if row[1] == "HBM, both"] == ["13.0 GB ⚠"]
+
+
+def test_without_a_time_nothing_can_be_said_about_the_peak() -> None:
+    run = replace(fake_runs.flash_run(), measurements=(Measurement("hbm_bytes", 1e15, "B", "nvml-gpm"),))
+    assert above_peak(run, 1e15) == ""
+
+
+def test_sources_stand_side_by_side_with_their_difference() -> None:
+    """Counter 6.61 + 6.48 = 13.09 GB against GPM's 13.00: −0.7%; 0.135 GB against 0.1345: −0.4%."""
+    found = several_sources(compare([fake_runs.naive_run(), fake_runs.flash_run()]))
+    assert found is not None
+    assert [(row[0], row[2], row[3], row[4], row[5]) for row in found.rows] == [
+        ("naive", "13.0 GB", "nvml-gpm", "13.1 GB (counter)", "-0.7%"),
+        ("flash", "134 MB", "nvml-gpm", "135 MB (counter)", "-0.4%"),
+    ]
+    cpu = several_sources(compare([fake_runs.cpu_run()]))
+    assert cpu is not None and cpu.rows[0][-1] == "equal", "the interpreter saw what the schedule says"
+
+
+def test_headline_puts_both_runs_against_the_compulsory_bytes() -> None:
+    shown = hbm_traffic.sheet((fake_runs.flash_run(), fake_runs.naive_run()), LIGHT)
+    assert shown.headline is not None
+    expected = "134 MB is compulsory: naive moved 13.1 GB (98×) and flash moved 135 MB (1.0×) through HBM."
+    assert shown.headline.sentence == expected
+
+
+def test_a_cpu_run_has_dashes_with_reasons_and_no_hbm_bar() -> None:
+    shown = hbm_traffic.sheet((fake_runs.cpu_run(),), DARK)
+    missing = [figure for figure in shown.figures if figure.value == "–"]
+    assert [figure.label for figure in missing] == ["L2↔SM, flash", "HBM, flash"]
+    assert all(figure.reason == fake_runs.NO_COUNTERS for figure in missing)
+    launches = chart_of((fake_runs.cpu_run(),), "HBM bytes by launch")
+    assert not launches.data
+    assert [(note.text, note.hovertext) for note in launches.layout.annotations] == [
+        ("– not known", fake_runs.NO_COUNTERS)
+    ]
+
+
+def test_every_launch_of_naive_has_its_bar() -> None:
+    chart = chart_of((fake_runs.naive_run(),), "HBM bytes by launch")
+    assert [name.strip() for name in chart.layout.yaxis.ticktext] == ["naive", "QKᵀ", "scale", "softmax", "PV"]
+
+
+def test_only_runs_of_one_problem_are_compared_and_the_page_says_so() -> None:
+    other = fake_runs.cpu_run()
+    shown = hbm_traffic.sheet((fake_runs.naive_run(), other), LIGHT)
+    assert shown.headline is not None and "not compared" in shown.headline.detail
+    table = shown.items[-1]
+    assert isinstance(table, Table) and {row[0] for row in table.rows} == {"flash"}
+
+
+def test_measured_and_derived_bars_look_different() -> None:
+    rows = [Stack("a", (Part("read", 1.0, "#000000"),)), Stack("b", (Part("read", 1.0, "#000000"),), is_measured=False)]
+    solid, hatched = stacks(rows, "bytes", LIGHT).data
+    assert solid.marker.pattern.shape is None and hatched.marker.pattern.shape == "/"
+
+
+def test_names_from_a_run_are_escaped() -> None:
+    name = "<a href='javascript:alert(1)'>x</a>"
+    band = (Band("both", None, "", "<b>why</b>"),)
+    stack = Stack(name, (), reason="<b>why</b>")
+    for figure in (flows([Flow(name, band, band)], LIGHT), stacks([stack], "bytes", LIGHT)):
+        assert "<a" not in figure.to_json() and "<b>why" not in figure.to_json()
+
+
+def test_arrows_are_as_thick_as_their_bytes() -> None:
+    """Twice the bytes, twice the thickness; what is too thin for a line is still drawn."""
+    bands = (Band("read", 2e9, "ncu"), Band("write", 1e9, "ncu")), (Band("read", 1.0, "ncu"),)
+    read, write, thin = (shape.path for shape in flows([Flow("run", *bands)], LIGHT).layout.shapes if shape.path)
+    assert _thickness(read, min) == pytest.approx(2 * _thickness(write, max), abs=1e-3)
+    assert _thickness(thin, min) > 0
+
+
+def _thickness(path: str, tail: Callable[[Iterable[float]], float]) -> float:
+    """Height of an arrow at its tail, which is its smallest or its largest x."""
+    points = [tuple(map(float, point.split(","))) for point in path[2:-2].split(" L ")]
+    end = tail(x for x, _ in points)
+    heights = [y for x, y in points if x == end]
+    return max(heights) - min(heights)
+
+
+def _page() -> None:
+    import streamlit as st
+
+    from app.views import hbm_traffic as view
+
+    view.render(st.session_state.runs)
+
+
+def test_page_draws_any_subset_of_runs() -> None:
+    for runs in ((), (fake_runs.naive_run(),), (fake_runs.cpu_run(),), (fake_runs.naive_run(), fake_runs.flash_run())):
+        app = AppTest.from_function(_page, default_timeout=30)
+        app.session_state["runs"] = runs
+        app.run()
+        assert not app.exception

@@ -1,0 +1,162 @@
+"""The online softmax page: the article's example worked out by hand, gaps, damaged traces, and the page itself."""
+
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from streamlit.testing.v1 import AppTest
+
+from app import softmax_pages
+from app.picture import Picture
+from app.softmax_chart import over_rows, row_panels
+from app.softmax_state import is_whole, pooled, rescale_factors, row_state
+from app.style import DARK, LIGHT
+from app.views import online_softmax
+from profiler.codec import PackedArray
+from profiler.run import SoftmaxTrace
+from tests import fake_runs
+
+NAN, INF = np.nan, np.inf
+
+
+def trace_of(m: list[list[float]], l: list[list[float]], alpha: list[list[float]]) -> SoftmaxTrace:  # noqa: E741
+    """A trace whose exact values equal the kernel's, rows from 4 on, tiles of two keys."""
+    m_, l_, alpha_ = (PackedArray.pack(np.array(part, dtype=np.float32)) for part in (m, l, alpha))
+    acc = PackedArray.pack(np.ones((1, 2, 3), dtype=np.float32))
+    return SoftmaxTrace(0, 0, 4, 4 + len(m), 2, m_, l_, alpha_, l_, m_, l_, l_, acc, acc_tile=2, acc_stride=1)
+
+
+def articles_row() -> SoftmaxTrace:
+    """S = [0, 0, ln 2, ln 2] in tiles of two: m goes from 0 to ln 2, l from 2 to 3, and α is exp(0 − ln 2) = 1/2."""
+    return trace_of([[0, log(2)]], [[2, 3]], [[0, 0.5]])
+
+
+def test_the_articles_row() -> None:
+    state = row_state(articles_row(), 4)
+    assert state.moves.tolist() == [1]
+    np.testing.assert_array_equal(state.rescale, [NAN, 0.5])
+    found = state.difference("l")
+    assert found is not None and (found.absolute, found.relative) == (0, 0)
+
+
+def test_differences_are_absolute_and_relative() -> None:
+    exact = PackedArray.pack(np.array([[2, 4]], dtype=np.float32))
+    found = row_state(replace(articles_row(), exact_l=exact), 4).difference("l")
+    assert found is not None and (found.absolute, found.relative) == (1, 0.25)
+
+
+def test_skipped_tiles_are_gaps_and_a_first_finite_maximum_is_not_a_move() -> None:
+    """A window: tile 0 skipped; in tile 1 the row sees nothing (m = −∞); then 1, 1, 3."""
+    state = row_state(trace_of([[NAN, -INF, 1, 1, 3]], [[NAN, 0, 2, 4, 5]], [[NAN, 0, 0, 1, 0.1]]), 4)
+    assert state.visited.tolist() == [1, 2, 3, 4]
+    assert state.moves.tolist() == [4]
+    np.testing.assert_allclose(state.rescale, [NAN, NAN, NAN, 1, 0.1])
+    points = next(trace for trace in row_panels(state, None, LIGHT).data if trace.mode == "markers")
+    assert np.isnan(points.y[0]) and np.isnan(points.y[1]) and points.y[2] == 1
+
+
+def test_a_row_that_sees_nothing_says_so() -> None:
+    trace = trace_of([[NAN, NAN]], [[NAN, NAN]], [[NAN, NAN]])
+    state = row_state(trace, 4)
+    assert state.difference("l") is None
+    assert "hides every key" in softmax_pages.headline(fake_runs.cpu_run(), trace, state).sentence
+    assert all(figure.value in ("–", "0 of 0") for figure in softmax_pages.figures(fake_runs.cpu_run(), state))
+    assert row_panels(state, 1, DARK).data
+
+
+def test_pooling_keeps_the_extremes_and_the_gaps() -> None:
+    values = np.array([[1, 2, NAN, NAN, 5], [3, 0, NAN, NAN, 4], [7, 7, 1, NAN, NAN]])
+    smallest, height, width = pooled(values, 2, 3, largest=False)
+    assert (height, width) == (2, 2)
+    np.testing.assert_array_equal(smallest, [[0, NAN, 4], [7, 1, NAN]])
+    largest, _, _ = pooled(values, 2, 3, largest=True)
+    np.testing.assert_array_equal(largest, [[3, NAN, 5], [7, 1, NAN]])
+
+
+@pytest.mark.parametrize("name", ["alpha", "m"])
+def test_large_maps_stay_small(name: str) -> None:
+    values: NDArray[np.float64] = np.random.default_rng(0).random((3000, 4000))
+    figure = over_rows(values, name, 100, (150, 7), LIGHT)
+    assert figure.data[0].z.shape == (250, 500)
+    assert len(figure.to_json()) < 2_000_000
+
+
+def test_rescale_factors_need_something_summed_before() -> None:
+    m = np.array([[-INF, 1.0, 2.0], [0.0, 0.0, NAN]])
+    alpha = np.array([[0.0, 0.0, 0.4], [0.0, 1.0, NAN]])
+    np.testing.assert_array_equal(rescale_factors(alpha, m), [[NAN, NAN, 0.4], [NAN, 1.0, NAN]])
+
+
+def test_headline_states_the_difference_and_the_moves() -> None:
+    run = fake_runs.flash_run()
+    assert run.softmax is not None
+    state = row_state(run.softmax, 8191)
+    found, moves = state.difference("l"), len(state.moves)
+    assert found is not None and 0 < found.relative < 5e-6
+    words = softmax_pages.headline(run, run.softmax, state)
+    assert words.sentence.startswith("Row 8,191: the running kernel's l differs from the exact prefix by at most ")
+    assert words.sentence.endswith(f"the maximum moved {moves} times.")
+    recorded = "Rows 7,936 to 8,191 of batch 0, head 0 were recorded after every KV tile of 64 keys."
+    assert words.detail.startswith(recorded)
+
+
+def test_the_accumulator_is_shown_where_it_was_recorded() -> None:
+    run = fake_runs.cpu_run()
+    assert run.softmax is not None
+    # The traced Q tile is the last of four, and causal: it visits all four KV tiles.
+    assert softmax_pages.recorded_tiles(run.softmax) == (0, 1, 2, 3)
+    picture = softmax_pages.whole_acc(run, run.softmax, 2, 50, LIGHT)
+    assert picture.chart.data[0].z.shape == (16, 16) and picture.chart.data[0].y0 == 48
+
+
+def test_damaged_traces_are_left_out() -> None:
+    good = articles_row()
+    assert is_whole(good)
+    assert not is_whole(replace(good, l=PackedArray.pack(np.zeros((1, 3), np.float32))))
+    assert not is_whole(replace(good, alpha=PackedArray((1, 2), "float32", "AAAA")))
+    damaged = replace(fake_runs.flash_run(), softmax=replace(good, row_stop=4))
+    assert online_softmax.sheet((damaged,), LIGHT).missing
+
+
+def test_sheet_of_the_last_recorded_row() -> None:
+    shown = online_softmax.sheet((fake_runs.naive_run(), fake_runs.flash_run()), LIGHT)
+    titles = ["Row 8,191, tile by tile", "α of all recorded rows", "The accumulator"]
+    assert [item.title for item in shown.items] == titles
+    assert all(len(item.chart.to_json()) < 2_000_000 for item in shown.items if isinstance(item, Picture))
+    assert online_softmax.sheet((fake_runs.naive_run(),), LIGHT).missing
+    assert online_softmax.sheet((), LIGHT).missing
+
+
+def _page() -> None:
+    import streamlit as st
+
+    from app.views import online_softmax as view
+
+    view.render(st.session_state.runs)
+
+
+def test_choosing_a_row_moves_the_program_along() -> None:
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"] = (fake_runs.cpu_run(),)
+    app.run()
+    assert not app.exception
+    app.number_input(key="softmax.row").set_value(20).run()
+    # Row 20 lies in the second tile of 16 rows.
+    assert (app.session_state["row"], app.session_state["program"]) == (20, 1)
+    assert not app.exception
+
+
+def test_a_row_that_was_not_recorded_is_named() -> None:
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"], app.session_state["row"] = (fake_runs.flash_run(),), 5
+    app.run()
+    assert not app.exception
+    assert any("Row 5" in caption.value and "7,936 is the nearest" in caption.value for caption in app.caption)
+
+
+def test_page_without_a_trace_says_what_to_do() -> None:
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"] = (fake_runs.naive_run(),)
+    assert not app.run().exception

@@ -1,0 +1,321 @@
+"""Jobs through a real child process: end to end, killed, timed out, stopped, broken, queued; and who is left over."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import TimeoutError
+from pathlib import Path
+
+import pytest
+from pebble import ProcessExpired
+
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.store import StoreError, list_runs, load, save
+from profiler.worker import Job, JobStatus, Worker, explain, worker_for
+from profiler.workload import CPU, Workload, workloads
+from tests.fake_runs import cpu_run
+from tests.faults import REASON, break_flash, mend_flash
+
+ROOT = Path(__file__).parents[1]
+SMALL = AttentionProblem(1, 2, 1, 33, 40, 16, causal=True)
+TILE = TileConfig(16, 16)
+FLASH = workloads(("flash",), SMALL, TILE, CPU)
+BOTH = workloads(("naive", "flash"), SMALL, TILE, CPU)
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def flash_fails(cpu_worker: Worker) -> Iterator[Worker]:
+    """The worker, and flash in it mended afterwards."""
+    yield cpu_worker
+    cpu_worker.schedule(mend_flash).result(PATIENCE)
+
+
+def wait(job: Job) -> JobStatus:
+    status = job.wait(PATIENCE)
+    assert status.is_over, status
+    return status
+
+
+def wait_for(job: Job, phase: str) -> JobStatus:
+    end = time.monotonic() + PATIENCE
+    while (status := job.status()).phase != phase:
+        assert not status.is_over and time.monotonic() < end, status
+        time.sleep(0.01)
+    return status
+
+
+def child_of(worker: Worker) -> int:
+    return int(worker.schedule(os.getpid).result(PATIENCE))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def assert_works(worker: Worker) -> None:
+    status = wait(worker.submit(FLASH))
+    assert (status.state, status.error) == ("done", "")
+
+
+def test_naive_and_flash_end_to_end(cpu_worker: Worker, runs: Path) -> None:
+    job = cpu_worker.submit(BOTH)
+    seen = []
+    while not (status := job.status()).is_over:
+        seen.append(status)
+        time.sleep(0.002)
+    assert (status.state, status.error, status.phase) == ("done", "", "done")
+    assert status.done == status.total > 0
+    naive, flash = (load(runs / f"{run_id}.json")[0] for run_id in status.run_ids)
+    assert (naive.workload, flash.workload) == BOTH
+    assert naive.request == flash.request and naive.id != flash.id
+    assert {path.stem for path in runs.iterdir()} == set(status.run_ids)
+    order = ["waiting", "running", "done"]
+    assert [order.index(s.state) for s in seen] == sorted(order.index(s.state) for s in seen)
+    for name, values in {
+        "seconds": [s.seconds for s in [*seen, status]],
+        "part done": [s.done / s.total for s in [*seen, status]],
+        "runs": [len(s.run_ids) for s in [*seen, status]],
+    }.items():
+        assert values == sorted(values), name
+    assert all(0 <= s.done <= s.total for s in seen)
+    assert {"naive", "flash"} >= {s.kernel for s in seen}
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile"),
+    [
+        (AttentionProblem(1, 1, 1, 1, 1, 1), TileConfig(1, 1)),
+        (AttentionProblem(1, 1, 1, 5, 2, 3, "float32", causal=True), TileConfig(4, 4)),
+        (AttentionProblem(1, 2, 2, 1, 20, 63, "bfloat16", True, 3), TileConfig(8, 8)),
+        (AttentionProblem(1, 1, 1, 16, 16, 64), TileConfig(4, 4)),
+    ],
+    ids=str,
+)
+def test_odd_problems(cpu_worker: Worker, problem: AttentionProblem, tile: TileConfig) -> None:
+    status = wait(cpu_worker.submit(workloads(("naive", "flash"), problem, tile, CPU)))
+    assert (status.state, status.error) == ("done", "")
+    for run in list_runs().runs:
+        assert (run.value("relative_error") or 0.0) < 1e-2
+
+
+def test_a_folder_in_any_script(cpu_worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "прогоны 実行 €"
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    assert_works(cpu_worker)
+    assert len(list_runs(folder).runs) == 1
+
+
+def test_two_jobs_wait_for_each_other(cpu_worker: Worker) -> None:
+    first, second = cpu_worker.submit(BOTH), cpu_worker.submit(FLASH)
+    assert wait(second).state == "done"
+    assert wait(first).state == "done"
+    ids = {*first.status().run_ids, *second.status().run_ids}
+    assert len(ids) == 3 and {run.id for run in list_runs().runs} == ids
+
+
+def test_the_child_stays_warm(cpu_worker: Worker) -> None:
+    pid = child_of(cpu_worker)
+    assert_works(cpu_worker)
+    assert child_of(cpu_worker) == pid
+
+
+def test_killed_in_mid_run(cpu_worker: Worker, runs: Path) -> None:
+    save(cpu_run())
+    pid = child_of(cpu_worker)
+    cpu_worker.schedule(break_flash, "sleep").result(PATIENCE)
+    job = cpu_worker.submit(BOTH)
+    while job.status().kernel != "flash":
+        time.sleep(0.01)
+    wait_for(job, "interpret")
+    os.kill(pid, signal.SIGKILL)
+    status = wait(job)
+    assert status.state == "failed"
+    assert status.error == (
+        "flash (phase: interpret) ended: the worker process was killed by SIGKILL (the system may be out of memory). "
+        "A fresh one is starting; run again."
+    )
+    assert [load(runs / f"{run_id}.json")[0].workload.kernel for run_id in status.run_ids] == ["naive"]
+    assert load(runs / "fake-cpu.json") == (cpu_run(),)
+    assert_works(cpu_worker)
+
+
+def test_killed_while_idle(cpu_worker: Worker) -> None:
+    for pause in (0.0, 1.0):
+        pid = child_of(cpu_worker)
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(pause)
+        assert_works(cpu_worker)
+        assert child_of(cpu_worker) != pid
+
+
+def test_a_child_that_leaves_by_itself(cpu_worker: Worker) -> None:
+    cpu_worker.schedule(break_flash, "exit").result(PATIENCE)
+    status = wait(cpu_worker.submit(FLASH))
+    assert status.state == "failed" and "the worker process left with exit code 3." in status.error
+    assert_works(cpu_worker)
+
+
+def test_a_time_out(cpu_worker: Worker) -> None:
+    cpu_worker.schedule(break_flash, "sleep").result(PATIENCE)
+    begun = time.monotonic()
+    status = wait(cpu_worker.submit(FLASH, timeout=1.0))
+    assert time.monotonic() - begun < 10
+    assert status.state == "failed"
+    assert status.error == (
+        "flash (phase: interpret) was stopped after 1 s. Choose a smaller problem or a longer time-out."
+    )
+    assert_works(cpu_worker)
+
+
+def test_stop(cpu_worker: Worker) -> None:
+    pid = child_of(cpu_worker)
+    cpu_worker.schedule(break_flash, "sleep").result(PATIENCE)
+    job, queued = cpu_worker.submit(BOTH), cpu_worker.submit(FLASH)
+    while job.status().kernel != "flash":
+        time.sleep(0.01)
+    wait_for(job, "interpret")
+    queued.stop()
+    begun = time.monotonic()
+    job.stop()
+    status = job.wait(2.0)
+    assert status.state == "stopped" and time.monotonic() - begun < 2
+    assert status.error == "Stopped. Runs that were finished are kept."
+    assert len(status.run_ids) == len(list_runs().runs) == 1
+    assert wait(queued).state == "stopped"
+    assert_works(cpu_worker)
+    assert not is_alive(pid)
+    job.stop()
+    assert job.status() == status
+
+
+def test_an_error_in_a_kernel(flash_fails: Worker) -> None:
+    flash_fails.schedule(break_flash, "raise").result(PATIENCE)
+    pid = child_of(flash_fails)
+    status = wait(flash_fails.submit(BOTH))
+    assert status.state == "failed" and len(status.run_ids) == 1
+    assert status.error.startswith(f"flash (phase: interpret) failed: ValueError: {REASON}")
+    assert child_of(flash_fails) == pid
+    assert wait(flash_fails.submit(workloads(("naive",), SMALL, TILE, CPU))).state == "done"
+
+
+def test_one_refused_workload_stops_all_before_anything_runs(cpu_worker: Worker, runs: Path) -> None:
+    slow = Workload("flash", AttentionProblem(1, 1, 1, 8192, 8192, 16), TileConfig(16, 16))
+    status = wait(cpu_worker.submit((*BOTH, slow)))
+    assert (status.state, status.run_ids) == ("refused", ())
+    assert status.error.startswith("Without a GPU the kernel is interpreted")
+    assert not runs.exists()
+
+
+def test_a_folder_that_cannot_be_written(
+    cpu_worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(tmp_path / "file"))
+    status = wait(cpu_worker.submit(FLASH))
+    assert (status.state, status.run_ids) == ("failed", ())
+    assert status.error == f"The Run could not be saved in {tmp_path / 'file'}: File exists."
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    cpu_worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert_works(cpu_worker)
+    cpu_worker.schedule(break_flash, "sleep").result(PATIENCE)
+    job = cpu_worker.submit(FLASH)
+    wait_for(job, "interpret")
+    (folder,) = tmp_path.glob("bytescope-*")
+    (folder / ".half.part").touch()  # what a child that is killed while it writes leaves
+    job.stop()
+    assert wait(job).state == "stopped"
+    assert not list(tmp_path.glob("bytescope-*"))
+
+
+def test_describe_and_a_device_that_is_not_there() -> None:
+    worker = Worker("cuda:0")
+    try:
+        if worker.schedule(os.environ.get, "CUDA_VISIBLE_DEVICES").result(PATIENCE) or Path("/dev/nvidia0").exists():
+            pytest.skip("There is a GPU here.")
+        assert worker.describe() is None and worker.why_not is None
+        worker.start()
+        status = wait(worker.submit(workloads(("naive",), SMALL, TILE, "cuda:0")))
+        assert status.state == "refused"
+        assert status.error == worker.why_not
+        assert status.error == "There is no GPU cuda:0 here (0 found); choose device cpu, or open a recorded Run."
+        assert worker.describe() is None
+    finally:
+        worker.stop()
+
+
+def test_the_cpu_describes_itself(cpu_worker: Worker) -> None:
+    cpu_worker.start()
+    child_of(cpu_worker)
+    device = cpu_worker.describe()
+    assert device is not None and device.device == CPU and device.compute_capability is None
+    assert worker_for(CPU) is cpu_worker
+
+
+def test_a_stopped_worker_ends_its_child_and_its_jobs() -> None:
+    worker = Worker(CPU)
+    pid = child_of(worker)
+    worker.schedule(break_flash, "sleep").result(PATIENCE)
+    job = worker.submit(FLASH)
+    wait_for(job, "interpret")
+    worker.stop()
+    assert wait(job).state == "stopped"
+    assert not is_alive(pid)
+    assert wait(worker.submit(FLASH)).state == "stopped"
+
+
+def test_the_child_ends_with_its_parent() -> None:
+    """A killed dashboard leaves nothing behind, even in the middle of a run."""
+    script = """
+import os, time
+from profiler.worker import Worker
+from tests.faults import break_flash
+from tests.test_worker import FLASH
+if __name__ == "__main__":
+    worker = Worker("cpu")
+    worker.schedule(break_flash, "sleep").result()
+    print(worker.schedule(os.getpid).result(), flush=True)
+    worker.submit(FLASH)
+    time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert is_alive(pid)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 5
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (TimeoutError(), "flash (phase: time) was stopped after 120 s. Choose a smaller problem or a longer time-out."),
+        (ProcessExpired("", code=70), "the worker process left with exit code 70. A fresh one is starting; run again."),
+        (ProcessExpired("", code=-11), "the worker process was killed by SIGSEGV. A fresh one is starting; run again."),
+        (ProcessExpired("", code=-99), "the worker process was killed by signal 99. A fresh one"),
+        (MemoryError("tried 4 GiB"), "ran out of GPU memory: tried 4 GiB. Choose a shorter sequence, fewer heads or"),
+        (Refused("Choose another."), "Choose another."),
+        (StoreError("No room."), "No room."),
+        (KeyError("x" * 1000), "flash (phase: time) failed: KeyError: 'xxx"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_is_explained(error: BaseException, sentence: str) -> None:
+    found = explain(error, 120.0, "time", "flash")
+    assert sentence in found and len(found) < 400
