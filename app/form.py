@@ -35,11 +35,15 @@ def draw() -> None:
         _put(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
     _fields(default)
     wanted, reason = check(values())
+    if wanted:
+        # What pages show of schedules before anything has run.
+        st.session_state["problem"] = wanted[0].problem
+        st.session_state["tile"] = next((workload.tile for workload in wanted if workload.tile), TileConfig())
     with st.container(key="bs-dock"):
         if wanted:
             st.html(cost_html(cost(wanted), wanted[0].device))
         if reason:
-            st.html(_sentence(reason))
+            page.message("error", reason)
         if session.job() is not None:
             progress.draw()
             return
@@ -47,7 +51,7 @@ def draw() -> None:
             worker = worker_for(wanted[0].device)
             worker.start()
             if worker.why_not is not None:
-                st.html(_sentence(worker.why_not))
+                page.message("error", worker.why_not)
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(st.session_state["form.timeout"]))
             st.rerun()
@@ -61,10 +65,6 @@ def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
         return (), str(refused)
     device = wanted[0].device
     return wanted, refusal(wanted, devices()[device], free_bytes(device))
-
-
-def _sentence(text: str) -> str:
-    return f'<p class="bs-refusal" role="alert">{escape(text)}</p>'
 
 
 def values() -> dict[str, object]:

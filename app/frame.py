@@ -50,7 +50,7 @@ def _render(view: ModuleType) -> None:
     except Exception as fault:  # one page's fault is a sentence there, and the log has the rest
         logging.getLogger("bytescope").exception("%s", view.TITLE)
         what = f"{type(fault).__name__}: {str(fault)[:300]}"
-        st.error(f"{view.TITLE} cannot be drawn ({what}). The Runs and the other pages are unharmed.")
+        page.message("error", f"{view.TITLE} cannot be drawn ({what}). The Runs and the other pages are unharmed.")
 
 
 def _notice() -> None:
@@ -58,5 +58,6 @@ def _notice() -> None:
     if found is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="bs-notice"):
-        (st.error if found.kind == "error" else st.info)(found.text)
+        with st.container():
+            page.message(found.kind, found.text)
         st.button("Dismiss", on_click=session.dismiss, key="dismiss")

@@ -136,6 +136,12 @@ def item_html(title: str, detail: str) -> str:
     return f'<p class="bs-item">{escape(title)}<small>{escape(detail)}</small></p>'
 
 
+def message(kind: str, text: str) -> None:
+    """One sentence of kind error or info; plain text, since it may quote a file that came from anywhere."""
+    role = "alert" if kind == "error" else "status"
+    st.html(f'<p class="bs-message {escape(kind)}" role="{role}">{escape(text)}</p>')
+
+
 def empty(message: str) -> None:
     """What a page shows when the Runs hold nothing for it: one sentence that says what to do."""
     st.html(f'<div class="bs-empty">{escape(message)}</div>')

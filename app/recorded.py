@@ -17,7 +17,7 @@ def draw() -> None:
     found = read_folder(EXAMPLES)
     with page.card("Recorded runs", "Measured on a GPU elsewhere and shipped with Bytescope.", stretch=False):
         for fault in found.faults:
-            st.warning(fault)
+            page.message("error", fault)
         if not found.entries:
             page.empty("The folder examples holds no recorded runs.")
         files = sorted({entry.path for entry in found.entries})

@@ -87,25 +87,45 @@ class AttentionProblem:
         """Query heads that share one K/V head (GQA); 1 without sharing."""
         return self.heads // self.kv_heads
 
-    def visible_keys(self, first: int = 0, stop: int | None = None) -> tuple[Int64Array, Int64Array]:
-        """The half-open key range [lo, hi) that each query of [first, stop) sees; lo == hi where it sees none."""
-        queries = np.arange(first, self.seq_len_q if stop is None else stop, dtype=np.int64)
+    def keys_of(self, queries: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The half-open key range [lo, hi) that each of these queries sees; lo == hi where it sees none."""
         position = queries + self.seq_len_kv - self.seq_len_q
-        lo = np.zeros_like(position)
-        hi = np.full_like(position, self.seq_len_kv)
-        if self.causal:
-            hi = position + 1
-        if self.window is not None:
-            lo = position - self.window + 1
-            hi = np.minimum(hi, position + self.window)
-        lo = np.clip(lo, 0, self.seq_len_kv)
-        return lo, np.maximum(np.clip(hi, 0, self.seq_len_kv), lo)
+        lo, hi = (
+            np.full_like(position, bound) if shift is None else np.clip(position + shift, 0, self.seq_len_kv)
+            for bound, shift in ((0, self._first_key), (self.seq_len_kv, self._end_key))
+        )
+        return lo, hi
+
+    def visible_keys(self, first: int = 0, stop: int | None = None) -> tuple[Int64Array, Int64Array]:
+        """keys_of the queries [first, stop)."""
+        return self.keys_of(np.arange(first, self.seq_len_q if stop is None else stop, dtype=np.int64))
+
+    @property
+    def _first_key(self) -> int | None:
+        """First key in sight, counted from a query's position; None where sight reaches back to key 0."""
+        return None if self.window is None else 1 - self.window
+
+    @property
+    def _end_key(self) -> int | None:
+        """End of the keys in sight, counted from a query's position; None where sight reaches to the last key."""
+        return 1 if self.causal else self.window
+
+    @property
+    def blind_queries(self) -> int:
+        """Queries that see no key: they are the first ones, and only where seq_len_q is above seq_len_kv."""
+        if self._end_key is None:
+            return 0
+        return max(0, self.seq_len_q - self.seq_len_kv - self._end_key + 1)
 
     @property
     def visible_pairs(self) -> int:
         """Scores that the mask lets through, of one head."""
-        lo, hi = self.visible_keys()
-        return int((hi - lo).sum())
+        top = self.seq_len_kv - self.seq_len_q
+        before, until = (
+            bound * self.seq_len_q if shift is None else _clipped_sum(top + shift, self.seq_len_q, self.seq_len_kv)
+            for bound, shift in ((0, self._first_key), (self.seq_len_kv, self._end_key))
+        )
+        return until - before
 
     @property
     def is_masked(self) -> bool:
@@ -127,11 +147,12 @@ class AttentionProblem:
     @property
     def compulsory_bytes(self) -> int:
         """Q, K, V read once and O written once; K and V rows that the mask hides from every query do not count."""
-        lo, hi = self.visible_keys()
-        seeing = hi > lo
-        seen_keys = int(hi[seeing].max() - lo[seeing].min()) if seeing.any() else 0
-        size = self.tensor_bytes
-        return size["q"] + size["o"] + (size["k"] + size["v"]) // self.seq_len_kv * seen_keys
+        size, blind = self.tensor_bytes, self.blind_queries
+        if blind == self.seq_len_q:
+            return size["q"] + size["o"]
+        # The first query that sees anything looks back furthest, and the last one sees the last key.
+        (first_key,), _ = self.visible_keys(blind, blind + 1)
+        return size["q"] + size["o"] + (size["k"] + size["v"]) // self.seq_len_kv * (self.seq_len_kv - int(first_key))
 
     @property
     def score_bytes(self) -> int:
@@ -180,6 +201,13 @@ def _require_positive_int(name: str, value: object) -> None:
         raise Refused(f"{name} is {value!r}; it must be a whole number.")
     if value < 1:
         raise Refused(f"{name} is {value}; it must be at least 1.")
+
+
+def _clipped_sum(start: int, count: int, limit: int) -> int:
+    """Σ min(max(x, 0), limit) over x = start … start + count − 1."""
+    first, last = max(start, 0), min(start + count - 1, limit)
+    inside = (first + last) * (last - first + 1) // 2 if last >= first else 0
+    return inside + limit * max(0, start + count - 1 - max(limit, start - 1))
 
 
 def _divisors(number: int) -> list[int]:

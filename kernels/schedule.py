@@ -41,13 +41,13 @@ class TileGrid:
     last: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
-        lo, hi = self.problem.visible_keys()
         top = np.arange(0, self.problem.seq_len_q, self.BLOCK_M)
         bottom = np.minimum(top + self.BLOCK_M, self.problem.seq_len_q) - 1
+        (lo_top, hi_top), (lo_bottom, hi_bottom) = self.problem.keys_of(top), self.problem.keys_of(bottom)
         # Both ends of a row's key range rise with the row, so a tile's first and last row bound the rest.
-        first, last = lo[top] // self.BLOCK_N, -(-hi[bottom] // self.BLOCK_N)
-        full_first = np.clip(-(-lo[bottom] // self.BLOCK_N), first, last)
-        full_last = np.clip(hi[top] // self.BLOCK_N, full_first, last)
+        first, last = lo_top // self.BLOCK_N, -(-hi_bottom // self.BLOCK_N)
+        full_first = np.clip(-(-lo_bottom // self.BLOCK_N), first, last)
+        full_last = np.clip(hi_top // self.BLOCK_N, full_first, last)
         for name, value in (("first", first), ("full_first", full_first), ("full_last", full_last), ("last", last)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)

@@ -196,7 +196,7 @@ def _problem(
 
 def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as progress:
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         bar = progress.add_task("start", total=1.0)
         try:
             while not (status := job.status()).is_over:

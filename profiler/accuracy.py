@@ -19,16 +19,17 @@ def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
     exact = exact.to(o.device)
     difference = o[:, :, rows.to(o.device)].double() - exact
     norm = exact.norm()
-    relative = (difference.norm() / norm).item() if norm > 0 else None
     count, total = len(rows), workload.problem.seq_len_q
     heads = f"{workload.problem.batch * workload.problem.heads} (batch, head)"
     note = f"all {total} rows of {heads}" if count == total else f"{count} of {total} rows, evenly spaced, of {heads}"
     note = f"against float64, {note}"
-    no_norm = f"{note}; the reference is 0 everywhere"
-    return (
-        Measurement("relative_error", relative, "1", "torch", note if relative is not None else no_norm),
-        Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note),
-    )
+    if not difference.isfinite().all():
+        spoiled = f"O holds NaN or infinity ({note})"
+        return tuple(Measurement(name, None, "1", "torch", spoiled) for name in ("relative_error", "max_abs_error"))
+    largest = Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note)
+    if norm == 0:
+        return Measurement("relative_error", None, "1", "torch", f"the reference is 0 everywhere ({note})"), largest
+    return Measurement("relative_error", (difference.norm() / norm).item(), "1", "torch", note), largest
 
 
 @lru_cache(maxsize=1)

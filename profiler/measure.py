@@ -40,7 +40,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
             errors = measure_errors(bench, (output or bench.launch()).o)
         with clock.phase("trace"):
             timeline: ProgramTrace | None = None
-            if workload.on_gpu and workload.trace is not None and workload.attention_kernel.has_trace:
+            if workload.on_gpu and workload.trace is not None:
                 softmax, _ = record_softmax(bench)
                 timeline = record_timeline(bench)
     return Run(
@@ -77,8 +77,9 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
             output = bench.launch()
         else:
             softmax, output = record_softmax(bench)
-    assert output.lse is not None
-    tensors = dict(zip("qkv", bench.inputs, strict=True)) | {"o": output.o, "lse": output.lse}
+    tensors = dict(zip("qkv", bench.inputs, strict=True)) | {"o": output.o}
+    if output.lse is not None:
+        tensors["lse"] = output.lse
     programs = trace.by_program(tensors).values()
     asked = [sizes for program in programs for name, sizes in program.items() if name in tensors]
     note = "every load and store of the interpreted programs"

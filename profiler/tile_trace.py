@@ -19,7 +19,8 @@ class AccessTrace:
 
     def note(self, program: int, direction: str, ptrs: Any, mask: Any) -> None:
         """Book one access; `ptrs` and `mask` are the interpreter's handles."""
-        active = np.broadcast_to(mask.data, ptrs.data.shape)
+        # A mask built with a scalar comparison comes as integers, which would pick elements 0 and 1.
+        active = np.broadcast_to(mask.data, ptrs.data.shape).astype(bool)
         count = int(active.sum())
         if count:
             size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)

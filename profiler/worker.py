@@ -80,7 +80,9 @@ class Worker:
         return None if error is None else explain(error, START_TIMEOUT, "start", "")
 
     def submit(self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT) -> "Job":
-        """Queue Workloads, to be measured one after the other; returns at once."""
+        """Queue Workloads, to be measured one after the other; returns at once. Raises Refused for a time-out of 0."""
+        if not timeout > 0:
+            raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
         return Job(self, workloads, timeout)
 
     def schedule(self, function: Any, *arguments: object, timeout: float | None = None) -> ProcessFuture[Any]:
@@ -223,7 +225,7 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
     if isinstance(error, Refused | StoreError):
         return str(error)
-    return f"{what} failed: {type(error).__name__}: {str(error).strip()[:300]}"
+    return f"{what} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _how_it_died(exitcode: int) -> str:

@@ -33,7 +33,7 @@ class Workload:
     seed: int = 0
     l2: str = "cold"
     repeats: int = 20
-    trace: TraceRequest | None = TraceRequest()
+    trace: TraceRequest | None = None
 
     def __post_init__(self) -> None:
         if self.kernel not in all_kernels():
@@ -52,6 +52,8 @@ class Workload:
             self._check_trace(self.trace)
 
     def _check_trace(self, trace: TraceRequest) -> None:
+        if not self.attention_kernel.has_trace:
+            raise Refused(f"Kernel {self.kernel} keeps no softmax state to trace; leave trace out.")
         limits = {"batch": self.problem.batch, "head": self.problem.heads, "row": self.problem.seq_len_q}
         for name, size in limits.items():
             value = getattr(trace, name)

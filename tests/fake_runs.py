@@ -74,7 +74,7 @@ def flash_run(problem: AttentionProblem = PROBLEM, tile: TileConfig = TILE, run_
         run_id,
         "fake-request",
         "2026-11-29T12:00:01+00:00",
-        Workload("flash", problem, tile, "cuda:0"),
+        Workload("flash", problem, tile, "cuda:0", trace=TraceRequest()),
         H200,
         ENVIRONMENT,
         (*_requested("flash", problem, tile), *_totals(0.101e9, 0.034e9, 2.73e9, 1.28e-3, 0.1345e9, 0.147e9)),
@@ -91,7 +91,7 @@ def cpu_run(problem: AttentionProblem = SMALL, tile: TileConfig = SMALL_TILE, ru
         run_id,
         "fake-cpu-request",
         "2026-11-29T12:00:02+00:00",
-        Workload("flash", problem, tile, CPU),
+        Workload("flash", problem, tile, CPU, trace=TraceRequest()),
         THIS_CPU,
         ENVIRONMENT,
         (

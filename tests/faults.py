@@ -1,5 +1,6 @@
 """Faults put into flash inside a worker's child process, by Worker.schedule(break_flash, fault)."""
 
+import importlib
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ REASON = "the kernel is broken"
 
 def break_flash(fault: str) -> None:
     """From now on flash fails in this process: raise, sleep, kill, exit, run out of memory, or lose the GPU."""
-    from kernels.flash import kernel
+    kernel: Any = importlib.import_module("kernels.flash.kernel")
 
     def forward(q: Any, *_: object, **__: object) -> None:
         match fault:

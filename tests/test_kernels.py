@@ -23,20 +23,26 @@ FLASH = all_kernels()["flash"].forward
 CAUSAL = AttentionProblem(1, 1, 1, 100, 100, 16, "float32", causal=True)
 
 
+@pytest.fixture
+def device() -> str:
+    """Where the kernels run; test_kernels_gpu runs most of these tests with another one."""
+    return "cpu"
+
+
 @KERNELS
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 @pytest.mark.parametrize("case", CASES)
-def test_equals_float64(kernel: AttentionKernel, case: str, dtype: str) -> None:
+def test_equals_float64(device: str, kernel: AttentionKernel, case: str, dtype: str) -> None:
     shape, tile = CASES[case]
     problem = AttentionProblem(**vars(shape) | {"dtype": dtype})
-    check(kernel.forward, problem, tile, draw(problem))
+    check(kernel.forward, problem, tile, draw(problem, device))
 
 
 @KERNELS
-def test_every_ragged_tail(kernel: AttentionKernel) -> None:
+def test_every_ragged_tail(device: str, kernel: AttentionKernel) -> None:
     for seq_len_kv in range(128, 256):
         problem = AttentionProblem(1, 1, 1, 3, seq_len_kv, 16)
-        check(kernel.forward, problem, TileConfig(4, 64), draw(problem))
+        check(kernel.forward, problem, TileConfig(16, 64), draw(problem, device))
 
 
 @pytest.mark.parametrize("tile", [TileConfig(4, 4), TileConfig(1, 2), TileConfig(128, 16), TileConfig(2, 128)], ids=str)
@@ -45,10 +51,10 @@ def test_any_tile_gives_the_same(tile: TileConfig) -> None:
     check(FLASH, problem, tile, draw(problem))
 
 
-def test_float32_means_ieee_float32() -> None:
+def test_float32_means_ieee_float32(device: str) -> None:
     """TF32 products would be off by about 3e-4."""
     problem = AttentionProblem(1, 1, 1, 128, 128, 32, "float32", causal=True)
-    inputs = draw(problem)
+    inputs = draw(problem, device)
     o, _ = reference(*inputs, problem)
     for kernel in all_kernels().values():
         found = kernel.forward(*inputs, problem, T32).o
@@ -71,11 +77,11 @@ def test_interpreted_bfloat16_rounds_p_and_o_to_nearest() -> None:
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 @pytest.mark.parametrize(("queries", "keys", "blind"), [(5, 2, 3), (2, 5, 0), (100, 37, 63)])
 def test_causal_is_aligned_bottom_right(
-    kernel: AttentionKernel, queries: int, keys: int, blind: int, dtype: str
+    device: str, kernel: AttentionKernel, queries: int, keys: int, blind: int, dtype: str
 ) -> None:
     """Query i sees keys 0 to i + keys - queries; a query that sees none gives O = 0 and LSE = −inf."""
     problem = AttentionProblem(1, 1, 1, queries, keys, 16, dtype, causal=True)
-    q, k, v = draw(problem)
+    q, k, v = draw(problem, device)
     output = check(kernel.forward, problem, T16, (q, k, v))
     assert bool((output.o[0, 0, :blind] == 0).all())
     assert output.o[0, 0, blind].equal(v[0, 0, 0]) if blind else True
@@ -86,17 +92,19 @@ def test_causal_is_aligned_bottom_right(
 
 @KERNELS
 @pytest.mark.parametrize("problem", [CAUSAL, AttentionProblem(1, 1, 1, 100, 100, 16, "float32", True, 9)], ids=str)
-def test_first_tile_hidden_then_only_negative_scores(kernel: AttentionKernel, problem: AttentionProblem) -> None:
-    _, k, v = draw(problem)
-    q, k = torch.ones(1, 1, 100, 16), -50 * k.abs()
+def test_first_tile_hidden_then_only_negative_scores(
+    device: str, kernel: AttentionKernel, problem: AttentionProblem
+) -> None:
+    _, k, v = draw(problem, device)
+    q, k = torch.ones_like(k), -50 * k.abs()
     check(kernel.forward, problem, TileConfig(32, 16), (q, k, v), slack=10)
 
 
-def test_logits_far_below_any_finite_minus_infinity() -> None:
+def test_logits_far_below_any_finite_minus_infinity(device: str) -> None:
     """All scores are about −2.45e5; a sentinel of −5e4 in place of −inf would win over them."""
     for causal, dtype in itertools.product((False, True), ELEMENT_BYTES):
         problem = AttentionProblem(1, 1, 1, 40, 40, 64, dtype, causal)
-        _, k, v = draw(problem)
+        _, k, v = draw(problem, device)
         q, k = torch.full_like(k, -175.0), torch.full_like(k, 175.0)
         assert problem.sm_scale * (q[0, 0, 0].double() @ k[0, 0, 0].double()) == -245_000
         output = check(FLASH, problem, T16, (q, k, v))
@@ -104,9 +112,9 @@ def test_logits_far_below_any_finite_minus_infinity() -> None:
 
 
 @KERNELS
-def test_enormous_equal_inputs(kernel: AttentionKernel) -> None:
+def test_enormous_equal_inputs(device: str, kernel: AttentionKernel) -> None:
     problem = AttentionProblem(1, 1, 1, 1, 1, 64, "bfloat16")
-    x = torch.full((1, 1, 1, 64), 133120.0, dtype=torch.bfloat16)
+    x = torch.full((1, 1, 1, 64), 133120.0, dtype=torch.bfloat16, device=device)
     output = check(kernel.forward, problem, T16, (x, x, x))
     assert bool((output.o == 133120.0).all())
 
@@ -117,11 +125,11 @@ def test_enormous_equal_inputs(kernel: AttentionKernel) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("spoiled", ["k", "v"])
 def test_hidden_values_never_touch_the_result(
-    kernel: AttentionKernel, spoiled: str, bad: float, dtype: str
+    device: str, kernel: AttentionKernel, spoiled: str, bad: float, dtype: str
 ) -> None:
     """(1, 1, 2, 4) causal: query 0 must not see key 1, query 1 must."""
     problem = AttentionProblem(1, 1, 1, 2, 2, 4, dtype, causal=True)
-    q, k, v = draw(problem)
+    q, k, v = draw(problem, device)
     (k if spoiled == "k" else v)[0, 0, 1] = bad
     output = check(kernel.forward, problem, T16, (q, k, v))
     assert bool(output.o[0, 0, 0].isfinite().all())
@@ -130,8 +138,10 @@ def test_hidden_values_never_touch_the_result(
 
 @KERNELS
 @pytest.mark.parametrize("problem", [CAUSAL, AttentionProblem(1, 1, 1, 100, 100, 16, "float16", False, 20)], ids=str)
-def test_one_nan_spoils_only_the_queries_that_see_it(kernel: AttentionKernel, problem: AttentionProblem) -> None:
-    q, k, v = draw(problem)
+def test_one_nan_spoils_only_the_queries_that_see_it(
+    device: str, kernel: AttentionKernel, problem: AttentionProblem
+) -> None:
+    q, k, v = draw(problem, device)
     v[0, 0, 50, 3] = torch.nan
     output = check(kernel.forward, problem, T16, (q, k, v))
     lo, hi = problem.visible_keys()
@@ -140,27 +150,27 @@ def test_one_nan_spoils_only_the_queries_that_see_it(kernel: AttentionKernel, pr
 
 
 @KERNELS
-def test_a_nan_without_a_mask_reaches_every_query(kernel: AttentionKernel) -> None:
+def test_a_nan_without_a_mask_reaches_every_query(device: str, kernel: AttentionKernel) -> None:
     problem = AttentionProblem(1, 1, 1, 20, 20, 16)
-    q, k, v = draw(problem)
+    q, k, v = draw(problem, device)
     k[0, 0, 7, 0] = torch.nan
     assert bool(check(kernel.forward, problem, T16, (q, k, v)).o.isnan().all())
 
 
 @KERNELS
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_strided_views_of_one_fused_tensor(kernel: AttentionKernel, kv_heads: int) -> None:
+def test_strided_views_of_one_fused_tensor(device: str, kernel: AttentionKernel, kv_heads: int) -> None:
     """[batch, seq, heads · head_dim] side by side, as a projection layer leaves them."""
     problem = AttentionProblem(2, 4, kv_heads, 33, 33, 16, causal=True)
-    fused = torch.randn(2, 33, 4 + 2 * kv_heads, 16, generator=torch.Generator().manual_seed(1)).half()
+    fused = torch.randn(2, 33, 4 + 2 * kv_heads, 16, generator=torch.Generator().manual_seed(1)).half().to(device)
     q, k, v = (part.transpose(1, 2) for part in fused.split([4, kv_heads, kv_heads], dim=2))
     assert not any(t.is_contiguous() for t in (q, k, v))
     check(kernel.forward, problem, T16, (q, k, v))
 
 
-def test_a_strided_head_dim_is_refused_by_name() -> None:
+def test_a_strided_head_dim_is_refused_by_name(device: str) -> None:
     problem = AttentionProblem(1, 1, 1, 16, 16, 16)
-    q, k, v = draw(problem)
+    q, k, v = draw(problem, device)
     with pytest.raises(ValueError, match=r"^k has stride 16 along head_dim; make that dimension contiguous\.$"):
         FLASH(q, k.mT, v, problem, T16)
 
@@ -184,7 +194,7 @@ def test_the_grid_has_one_dimension() -> None:
 
 
 @KERNELS
-def test_launches_are_named_as_in_the_schedule(kernel: AttentionKernel) -> None:
+def test_launches_are_named_as_in_the_schedule(device: str, kernel: AttentionKernel) -> None:
     for problem in (CAUSAL, AttentionProblem(1, 2, 1, 5, 2, 16, causal=True), AttentionProblem(1, 1, 1, 9, 9, 16)):
         names: list[str] = []
 
@@ -192,7 +202,7 @@ def test_launches_are_named_as_in_the_schedule(kernel: AttentionKernel) -> None:
             names.append(name)
             return nullcontext()
 
-        kernel.forward(*draw(problem), problem, T16, launch=hook, finite=True)
+        kernel.forward(*draw(problem, device), problem, T16, launch=hook, finite=True)
         assert names == [launch.name for launch in kernel.schedule(problem, T16).launches]
 
 

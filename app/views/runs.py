@@ -92,7 +92,7 @@ def _when(created: str) -> str:
 def _history(saved: Folder) -> None:
     with page.card("History", "Newest first, times in UTC. Select rows, then show them on every page."):
         for fault in saved.faults:
-            st.warning(fault)
+            page.message("error", fault)
         if not saved.entries:
             page.empty("Runs made here are kept and listed here.")
             return

@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import torch
 
-from kernels.naive.schedule import blind_rows
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import LaunchHook, Output
 
@@ -47,8 +46,7 @@ def forward(
     if hidden is not None and not finite:
         o = _keep_hidden_values_out(o, p, v, ~hidden.repeat(problem.group, 1))
     o = o.view(*by_head, problem.head_dim)
-    blind = blind_rows(problem)
-    if blind:
+    if blind := problem.blind_queries:
         with launch("blind_rows"):
             o[:, :, :blind].zero_()
     return Output(o)

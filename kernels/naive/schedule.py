@@ -22,16 +22,10 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
         Launch("softmax", {"s": scores}, {"p": scores}),
         Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}),
     ]
-    blind = blind_rows(problem)
-    if blind:
+    # Queries that attend to nothing: their softmax is 0/0, and their O is set to 0 afterwards.
+    if blind := problem.blind_queries:
         launches.append(Launch("blind_rows", {}, {"o": size["o"] // problem.seq_len_q * blind}))
     return Schedule("naive", problem, tuple(launches))
-
-
-def blind_rows(problem: AttentionProblem) -> int:
-    """Leading queries that attend to nothing: their softmax is 0/0 and their O is set to 0 afterwards."""
-    lo, hi = problem.visible_keys()
-    return int((lo == hi).sum())
 
 
 def temporaries(problem: AttentionProblem) -> dict[str, int]:

@@ -66,6 +66,23 @@ def test_what_was_run_is_there_in_a_new_session(page: Page) -> None:
     expect(page.locator("h1")).to_contain_text("Flash requests 2.363 MB")
 
 
+def test_a_row_of_the_history_opens_as_the_selection(page: Page) -> None:
+    go_to(page, "Runs")
+    expect(page.locator("h1")).to_have_text("2 saved Runs, 2 shown on every page.")
+    table = page.get_by_test_id("stDataFrame").locator(".dvn-scroller")
+    table.click(position={"x": 16, "y": 52})  # the first row's box: the table is one canvas
+    page.get_by_role("button", name="Show 1 selected").click()
+    expect(page.locator("h1")).to_have_text("2 saved Runs, 1 shown on every page.")
+
+
+def test_a_recorded_run_opens_with_its_counters(page: Page) -> None:
+    go_to(page, "Runs")
+    page.locator(".st-key-open-full_8k-json").get_by_role("button").click()
+    go_to(page, "Overview")
+    expect(page.locator("h1")).to_contain_text("through HBM")
+    expect(page.locator(".bs-headline p")).to_contain_text("recorded on NVIDIA H200")
+
+
 def test_every_page_draws_without_a_fault(page: Page) -> None:
     for view in all_views():
         go_to(page, view.TITLE)

@@ -1,0 +1,253 @@
+"""The command line through its real door: exit codes, one sentence on stderr, one JSON document on stdout."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, TileConfig
+from profiler import __main__ as cli
+from profiler.device import why_no_gpu
+from profiler.run import from_json
+from profiler.store import list_runs, load, save
+from profiler.worker import Worker
+from tests.fake_runs import cpu_run, flash_run, naive_run
+from tests.faults import break_flash, mend_flash
+
+ROOT = Path(__file__).parents[1]
+SMALL = "--heads 2 --kv-heads 1 --seq-len 33 --seq-len-kv 40 --head-dim 16 --causal --block-m 16 --block-n 16".split()
+RUN = ["run", "--device", "cpu", *SMALL]
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu_worker: Worker) -> Command:
+    """Runs `python -m profiler ...` in this process, where the CPU's worker is warm."""
+
+    def run(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["profiler", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        shown = capsys.readouterr()
+        return Answer(int(end.value.code or 0), shown.out, shown.err)
+
+    return run
+
+
+def document(answer: Answer) -> Any:
+    return json.loads(answer.out.strip().splitlines()[-1])
+
+
+def test_run_prints_one_document_that_reads_back(command: Command, runs: Path) -> None:
+    answer = command(*RUN, "--json")
+    assert answer.code == 0
+    assert len(answer.out.strip().splitlines()) == 1
+    found = from_json(answer.out)
+    assert [run.workload.kernel for run in found] == ["naive", "flash"]
+    assert found[1].workload.problem == AttentionProblem(1, 2, 1, 33, 40, 16, causal=True)
+    assert found[1].workload.tile == TileConfig(16, 16)
+    assert {run.id for run in list_runs(runs).runs} == {run.id for run in found}
+    assert "requested_read_bytes" in answer.err  # the table for the reader
+
+
+def test_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "runs.json"
+    words = [sys.executable, "-m", "profiler", *RUN, "--json", "--out", str(out)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = from_json(done.stdout.strip().splitlines()[-1])
+    assert len(found) == 2 and load(out) == found
+
+
+def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command) -> None:
+    answer = command(*RUN)
+    assert answer.code == 0 and answer.err == ""
+    assert "hbm_read_bytes (B)" in answer.out and "–" in answer.out
+    assert "no GPU here" in " ".join(answer.out.split())
+
+
+def test_every_option_reaches_the_workload(command: Command) -> None:
+    answer = command(
+        *RUN,
+        *"--kernel flash --batch 2 --dtype float32 --window 9 --num-warps 8 --num-stages 2 --seed 7 --l2 warm".split(),
+        *"--repeats 3 --trace-head 1 --trace-row 5 --json".split(),
+    )
+    (run,) = from_json(answer.out)
+    workload = run.workload
+    assert workload.problem == AttentionProblem(2, 2, 1, 33, 40, 16, "float32", True, 9)
+    assert workload.tile == TileConfig(16, 16, 8, 2)
+    assert (workload.seed, workload.l2, workload.repeats) == (7, "warm", 3)
+    assert workload.trace is not None and (workload.trace.head, workload.trace.row) == (1, 5)
+    (bare,) = from_json(command(*RUN, "--kernel", "flash", "--no-trace", "--json").out)
+    assert bare.workload.trace is None and bare.softmax is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--batch", "0"], "batch is 0; it must be at least 1."),
+        (["--seq-len", "-1"], "seq_len_q is -1; it must be at least 1."),
+        (["--seq-len-kv", "0"], "seq_len_kv is 0; it must be at least 1."),
+        (["--head-dim", "300"], "head_dim 300 is above 256; choose 1 to 256."),
+        (["--heads", "8", "--kv-heads", "3"], "kv_heads 3 does not divide heads 8; choose one of 1, 2, 4, 8."),
+        (["--dtype", "int8"], "dtype 'int8' is not supported; choose float16, bfloat16, float32."),
+        (["--window", "0"], "window is 0; it must be at least 1."),
+        (["--block-m", "24"], "BLOCK_M is 24; it must be a power of two up to 1024, such as 16."),
+        (["--block-n", "4096"], "BLOCK_N is 4096; it must be a power of two up to 1024, such as 1024."),
+        (["--num-warps", "5"], "num_warps is 5; it must be a power of two up to 32, such as 4."),
+        (["--num-stages", "9"], "num_stages is 9; choose 1 to 8."),
+        (["--kernel", "slow"], "Kernel 'slow' is not known; choose flash, naive."),
+        (["--device", "tpu"], "Device 'tpu' is not known; choose cpu or cuda:0."),
+        (["--l2", "hot"], "l2 is 'hot'; choose cold or warm."),
+        (["--seed", "-1"], "seed is -1; choose 0 to 2^63 - 1."),
+        (["--repeats", "0"], "repeats is 0; choose 1 to 10000."),
+        (["--trace-head", "2"], "The traced head is 2; this problem has 0 to 1."),
+        (["--seq-len", "9000", "--seq-len-kv", "9000"], "Without a GPU the kernel is interpreted, about 4 ms a tile step;"),
+        (["--kernel", "naive", "--seq-len", "40000", "--seq-len-kv", "40000", "--heads", "64"], "Naive needs"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_run_refuses_in_one_sentence_and_saves_nothing(
+    command: Command, runs: Path, words: list[str], sentence: str
+) -> None:
+    answer = command(*RUN, *words, "--json")
+    assert answer.code == 2
+    assert answer.out == ""
+    lines = answer.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(sentence) and lines[0].endswith(".")
+    assert not runs.exists()
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
+def test_a_gpu_that_is_not_there(command: Command, runs: Path) -> None:
+    answer = command("run", *SMALL, "--device", "cuda:0")
+    assert answer.code == 2 and not runs.exists()
+    assert answer.err == "There is no GPU cuda:0 here (0 found); choose device cpu, or open a recorded Run.\n"
+
+
+def test_a_failed_run_keeps_what_was_finished(command: Command, cpu_worker: Worker, runs: Path) -> None:
+    cpu_worker.schedule(break_flash, "raise").result(60)
+    try:
+        answer = command(*RUN, "--json")
+    finally:
+        cpu_worker.schedule(mend_flash).result(60)
+    assert answer.code == 1
+    assert answer.err.splitlines()[-1].startswith("flash (phase: interpret) failed: ValueError:")
+    (run,) = from_json(answer.out.strip().splitlines()[-1])
+    assert run.workload.kernel == "naive" and list_runs(runs).runs == (run,)
+
+
+def test_a_time_out_is_exit_code_1(command: Command, cpu_worker: Worker) -> None:
+    cpu_worker.schedule(break_flash, "sleep").result(60)
+    answer = command(*RUN, "--kernel", "flash", "--timeout", "1")
+    assert answer.code == 1
+    assert answer.err == (
+        "flash (phase: interpret) was stopped after 1 s. Choose a smaller problem or a longer time-out.\n"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_time_out_must_be_positive(command: Command, runs: Path, seconds: str) -> None:
+    answer = command(*RUN, "--timeout", seconds)
+    assert answer.code == 2 and len(answer.err.splitlines()) == 1 and "timeout" in answer.err
+    assert not runs.exists()
+
+
+def test_out_that_cannot_be_written_loses_nothing(command: Command, runs: Path, tmp_path: Path) -> None:
+    target = tmp_path / "no" / "runs.json"
+    answer = command(*RUN, "--kernel", "naive", "--out", str(target))
+    assert answer.code == 2
+    assert answer.err == f"{target} could not be written: No such file or directory.\n"
+    assert len(list_runs(runs).runs) == 1
+
+
+@pytest.mark.parametrize("kernel", all_kernels())
+@pytest.mark.parametrize("mask", [[], ["--causal"], ["--window", "5"]], ids=str)
+def test_schedule_totals_are_sums_over_the_whole_problem(command: Command, kernel: str, mask: list[str]) -> None:
+    words = ["schedule", "--kernel", kernel, *"--batch 2 --heads 4 --kv-heads 2 --seq-len 33 --seq-len-kv 20".split()]
+    words += [*"--head-dim 24 --block-m 16 --block-n 8".split(), *mask, "--json"]
+    answer = command(*words)
+    assert answer.code == 0
+    found = document(answer)
+    for direction, name in (("reads", "read"), ("writes", "write")):
+        by_tensor: dict[str, int] = {}
+        for step in found["steps"]:
+            for tensor, size in step[direction].items():
+                by_tensor[tensor] = by_tensor.get(tensor, 0) + size
+        assert by_tensor == {tensor: sizes[name] for tensor, sizes in found["by_tensor"].items() if sizes[name]}
+        assert sum(by_tensor.values()) == found[f"requested_{name}_bytes"]
+    if kernel == "flash":
+        assert found["grid"] == [2 * 4 * 3] and len(found["steps"]) == 24 * 3
+        assert found["by_tensor"]["o"] == {"read": 0, "write": 2 * 4 * 33 * 24 * 2}
+    short = command(*words, "--summary")
+    assert document(short) == {name: value for name, value in found.items() if name != "steps"}
+
+
+def test_schedule_of_the_article(command: Command) -> None:
+    """16 × 16 with 4 × 4 tiles: 4 programs, each reads 4 rows of Q and all of K and V, 128 B a row."""
+    answer = command(*"schedule --seq-len 16 --head-dim 64 --block-m 4 --block-n 4 --json --summary".split())
+    found = document(answer)
+    assert found["grid"] == [4]
+    assert found["requested_read_bytes"] == 16 * 128 + 4 * 2 * 16 * 128
+    assert found["requested_write_bytes"] == 16 * 128 + 16 * 4
+
+
+def test_schedule_refuses_in_one_sentence(command: Command) -> None:
+    answer = command("schedule", "--block-m", "5", "--json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "BLOCK_M is 5; it must be a power of two up to 1024, such as 4.\n"
+
+
+def test_list_shows_kernels_runs_and_faults(command: Command, runs: Path) -> None:
+    for run in (naive_run(), flash_run(), cpu_run()):
+        save(run)
+    (runs / "broken.json").write_text("{")
+    answer = command("list", "--json")
+    assert answer.code == 0
+    found = document(answer)
+    assert found["kernels"] == list(all_kernels())
+    assert {run["id"] for run in found["runs"]} == {"fake-naive", "fake-flash", "fake-cpu"}
+    assert answer.err.startswith("broken.json: This is not a Run file") and len(answer.err.splitlines()) == 1
+    table = command("list").out
+    assert "Kernels: flash, naive" in table and "fake-naive" in table
+
+
+def test_list_of_nothing(command: Command) -> None:
+    assert document(command("list", "--json"))["runs"] == []
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
+def test_doctor_without_a_gpu_says_what_still_works(command: Command) -> None:
+    answer = command("doctor")
+    words = " ".join(answer.out.split())
+    assert answer.code == 0
+    assert "no GPU" in words
+    assert "Triton's interpreter" in words
+
+
+def test_usage_errors_are_exit_code_2(command: Command) -> None:
+    for words in (["run", "--batch", "many"], ["fly"], ["run", "--colour"]):
+        answer = command(*words)
+        assert answer.code == 2 and answer.out == "" and "Traceback" not in answer.err
+
+
+def test_help_names_every_command(command: Command) -> None:
+    answer = command("--help")
+    assert answer.code == 0
+    assert all(name in answer.out for name in ("doctor", "run", "report", "schedule", "list"))
