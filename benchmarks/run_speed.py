@@ -1,6 +1,6 @@
 """Prints how long a Run takes from request to saved file, cold and warm, and what the counters read.
 
-    python -m benchmarks.run_speed            the GPU if there is one, else the CPU's default problem
+python -m benchmarks.run_speed            the GPU if there is one, else the CPU's default problem
 """
 
 import os

@@ -1,6 +1,6 @@
 """Records the Runs that ship with Bytescope; run it on the GPU whose name they shall carry.
 
-    python -m examples.record [FOLDER]
+python -m examples.record [FOLDER]
 """
 
 import dataclasses

@@ -71,7 +71,9 @@ def test_shared_memory_of_the_compiled_kernel_is_judged_alike() -> None:
     refuse = all_kernels()["flash"].refuse_shared_memory
     assert refuse is not None
     refuse(LONG, TileConfig(), H200_LIMITS, 227 * 1024)
-    with pytest.raises(Refused, match=r"needs 228 KB of shared memory; H200 SXM gives a CTA 227 KB\. BLOCK_M .* fits\.$"):
+    with pytest.raises(
+        Refused, match=r"needs 228 KB of shared memory; H200 SXM gives a CTA 227 KB\. BLOCK_M .* fits\.$"
+    ):
         refuse(LONG, TileConfig(), H200_LIMITS, 228 * 1024)
 
 

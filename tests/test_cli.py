@@ -118,7 +118,10 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
         (["--seed", "-1"], "seed is -1; choose 0 to 2^63 - 1."),
         (["--repeats", "0"], "repeats is 0; choose 1 to 10000."),
         (["--trace-head", "2"], "The traced head is 2; this problem has 0 to 1."),
-        (["--seq-len", "9000", "--seq-len-kv", "9000"], "Without a GPU the kernel is interpreted, about 4 ms a tile step;"),
+        (
+            ["--seq-len", "9000", "--seq-len-kv", "9000"],
+            "Without a GPU the kernel is interpreted, about 4 ms a tile step;",
+        ),
         (["--kernel", "naive", "--seq-len", "40000", "--seq-len-kv", "40000", "--heads", "64"], "Naive needs"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -16,9 +16,7 @@ LLAMA = AttentionProblem(1, 32, 8, 4096, 4096, 128, "bfloat16", causal=True)
 def sees(problem: AttentionProblem, query: int, key: int) -> bool:
     """The mask as its docstring says it, one score at a time."""
     position = query + problem.seq_len_kv - problem.seq_len_q
-    return (not problem.causal or key <= position) and (
-        problem.window is None or abs(key - position) < problem.window
-    )
+    return (not problem.causal or key <= position) and (problem.window is None or abs(key - position) < problem.window)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +38,10 @@ def sees(problem: AttentionProblem, query: int, key: int) -> bool:
         ({"seq_len_q": 2**24 + 1}, "seq_len_q 16777217 is above 16777216; choose a shorter sequence."),
         ({"seq_len_kv": 2**24 + 1}, "seq_len_kv 16777217 is above 16777216; choose a shorter sequence."),
         ({"heads": 2**20 + 1}, "heads 1048577 is above 1048576; choose a smaller one."),
-        ({"batch": 2**20, "seq_len_q": 2**22}, "batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller."),
+        (
+            {"batch": 2**20, "seq_len_q": 2**22},
+            "batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller.",
+        ),
     ],
     ids=str,
 )

@@ -21,7 +21,7 @@ from profiler.state_trace import (
     plan_trace,
     record_softmax,
 )
-from profiler.workload import TraceRequest, Workload
+from profiler.workload import CPU, TraceRequest, Workload
 
 LN2 = math.log(2)
 ROW = AttentionProblem(1, 1, 1, 1, 4, 1, "float32")  # head_dim 1: scores are q · k
@@ -38,8 +38,14 @@ def unwritten(*shape: int) -> torch.Tensor:
     return torch.full(shape, torch.nan)
 
 
-def recorded(problem: AttentionProblem, tile: TileConfig, request: TraceRequest | None = None) -> SoftmaxTrace:
-    workload = Workload("flash", problem, tile, trace=request or TraceRequest())
+@pytest.fixture
+def device() -> str:
+    """Where the kernel runs; test_kernels_gpu runs some of these tests with another one."""
+    return CPU
+
+
+def recorded(device: str, problem: AttentionProblem, tile: TileConfig, request: TraceRequest) -> SoftmaxTrace:
+    workload = Workload("flash", problem, tile, device, trace=request)
     softmax, _ = record_softmax(Bench(workload, cpu_device()))
     return softmax
 
@@ -68,17 +74,19 @@ def test_exact_prefixes_of_the_articles_row() -> None:
     ("problem", "tile", "request_"),
     [
         (AttentionProblem(1, 1, 1, 63, 63, 16, "float32"), TileConfig(16, 16), TraceRequest()),
-        (AttentionProblem(2, 4, 2, 33, 50, 16, "float32", causal=True), TileConfig(16, 8), TraceRequest(1, 3)),
+        (AttentionProblem(2, 4, 2, 33, 50, 16, "float32", causal=True), TileConfig(16, 16), TraceRequest(1, 3)),
         (AttentionProblem(1, 2, 1, 70, 70, 16, "float16", window=9), TileConfig(32, 16), TraceRequest(0, 1, 40)),
         (AttentionProblem(1, 1, 1, 40, 40, 63, "float16", True, 5), TileConfig(16, 16), TraceRequest(row=3)),
-        (AttentionProblem(1, 1, 1, 40, 25, 16, "float32", causal=True), TileConfig(32, 8), TraceRequest(row=20)),
+        (AttentionProblem(1, 1, 1, 40, 25, 16, "float32", causal=True), TileConfig(32, 16), TraceRequest(row=20)),
         (AttentionProblem(1, 1, 1, 32, 48, 16, "bfloat16"), TileConfig(16, 16), TraceRequest()),
     ],
     ids=lambda value: value.label if isinstance(value, AttentionProblem) else "",
 )
-def test_equals_exact_prefixes(problem: AttentionProblem, tile: TileConfig, request_: TraceRequest) -> None:
+def test_equals_exact_prefixes(
+    device: str, problem: AttentionProblem, tile: TileConfig, request_: TraceRequest
+) -> None:
     """Rows that have seen nothing keep m = −inf and l = 0; tiles that the mask skips stay NaN."""
-    trace = recorded(problem, tile, request_)
+    trace = recorded(device, problem, tile, request_)
     assert (trace.batch, trace.head) == (request_.batch, request_.head)
     rows = np.arange(trace.row_start, trace.row_stop)
     assert len(rows) == problem.seq_len_q
@@ -86,7 +94,7 @@ def test_equals_exact_prefixes(problem: AttentionProblem, tile: TileConfig, requ
     j, q_tile = np.arange(grid.kv_tiles), rows[:, None] // tile.BLOCK_M
     visited = (grid.first[q_tile] <= j) & (j < grid.last[q_tile])
     loose = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}[problem.dtype]  # P is rounded, m and l are not
-    for name, tolerance in (("m", 1e-5), ("l", 1e-5), ("acc_norm", loose)):
+    for name, tolerance in (("m", 5e-5), ("l", 5e-5), ("acc_norm", loose)):
         found, exact = getattr(trace, name).numpy(), getattr(trace, f"exact_{name}").numpy()
         assert (np.isnan(found) == ~visited).all(), name
         np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance, err_msg=name)
@@ -94,19 +102,19 @@ def test_equals_exact_prefixes(problem: AttentionProblem, tile: TileConfig, requ
     before = np.concatenate([np.full((len(rows), 1), -np.inf, np.float32), m[:, :-1]], axis=1)
     before = np.where(np.isnan(before), -np.inf, before)
     expected = np.exp(before - np.where(np.isneginf(m), 0, m))
-    np.testing.assert_allclose(alpha, np.where(visited, expected, np.nan), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(alpha, np.where(visited, expected, np.nan), rtol=1e-4, atol=1e-5)
 
 
-def test_acc_is_the_chosen_q_tile_and_its_norms_agree() -> None:
+def test_acc_is_the_chosen_q_tile_and_its_norms_agree(device: str) -> None:
     problem, tile = AttentionProblem(1, 1, 1, 40, 64, 16, "float32"), TileConfig(16, 16)
-    trace = recorded(problem, tile, TraceRequest(row=37))
+    trace = recorded(device, problem, tile, TraceRequest(row=37))
     assert (trace.acc_tile, trace.acc_stride) == (2, 1)
     acc = trace.acc.numpy()
     assert acc.shape == (4, 8, 16)  # the last Q tile has 8 rows
     np.testing.assert_allclose(np.linalg.norm(acc, axis=2).T, trace.acc_norm.numpy()[32:40], rtol=1e-5)
-    q, k, v = Bench(Workload("flash", problem, tile), cpu_device()).inputs
+    q, k, v = Bench(Workload("flash", problem, tile, device), cpu_device()).inputs
     p = torch.softmax(q[0, 0].double() @ k[0, 0].double().T / 4, -1) @ v[0, 0].double()
-    np.testing.assert_allclose(acc[-1] / trace.l.numpy()[32:40, -1:], p[32:40], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(acc[-1] / trace.l.numpy()[32:40, -1:], p[32:40].cpu().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_tracing_changes_neither_output_nor_other_heads() -> None:
@@ -130,9 +138,7 @@ def test_tracing_changes_neither_output_nor_other_heads() -> None:
         (AttentionProblem(1, 1, 1, 65536, 65536, 64), TileConfig(128, 16), 65535, (65528, 65536, 511, 256)),
     ],
 )
-def test_plan(
-    problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, int, int, int]
-) -> None:
+def test_plan(problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, int, int, int]) -> None:
     found = plan_trace(problem, tile, TraceRequest(row=row))
     assert found == TracePlan(*plan)
     kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
@@ -143,5 +149,7 @@ def test_plan(
 
 def test_a_row_too_long_to_record_is_refused() -> None:
     problem = AttentionProblem(1, 1, 1, 1, 2**20, 16)
-    with pytest.raises(Refused, match=r"^One row has 65,536 KV tiles to record, above 32,768; choose a larger BLOCK_N\."):
+    with pytest.raises(
+        Refused, match=r"^One row has 65,536 KV tiles to record, above 32,768; choose a larger BLOCK_N\."
+    ):
         plan_trace(problem, TileConfig(16, 16), TraceRequest())

@@ -216,9 +216,7 @@ def test_one_refused_workload_stops_all_before_anything_runs(cpu_worker: Worker,
     assert not runs.exists()
 
 
-def test_a_folder_that_cannot_be_written(
-    cpu_worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written(cpu_worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("BYTESCOPE_RUNS", str(tmp_path / "file"))
     status = wait(cpu_worker.submit(FLASH))
