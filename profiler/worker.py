@@ -1,7 +1,6 @@
 """A warm child process for each device, and Jobs that run Workloads in it; free of torch, safe to use from threads."""
 
 import json
-import multiprocessing
 import shutil
 import signal
 import tempfile
@@ -19,6 +18,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from kernels.problem import Refused
 from profiler import child
 from profiler.run import DeviceInfo
+from profiler.spawn import LoneContext
 from profiler.store import StoreError, runs_folder
 from profiler.workload import Workload
 
@@ -110,7 +110,7 @@ class Worker:
             initializer=child.start,
             initargs=(self.device,),
             # A forked child would inherit threads and locks of the server; a spawned one starts clean.
-            context=multiprocessing.get_context("spawn"),
+            context=LoneContext(),
         )
 
 

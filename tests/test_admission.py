@@ -56,7 +56,7 @@ def test_a_block_below_16_runs_only_interpreted(tile: TileConfig, name: str) -> 
 
 
 def test_shared_memory_names_needed_limit_and_a_tile_that_fits() -> None:
-    """D = 256, 128 × 128, two stages of bf16: at least 3 · 128 · 256 · 2 B; at most (128 + 4 · 32) · 512 B + 1 KB fits."""
+    """D = 256, 128 × 128, two stages of bf16: at least 3 · 128 · 512 B; (128 + 4 · 32) · 512 B + 1 KB fit."""
     problem = replace(LONG, head_dim=256)
     tile = TileConfig(128, 128, num_stages=2)
     on_h200(problem=problem, tile=tile)
@@ -162,7 +162,11 @@ def test_too_many_flops_for_a_cpu() -> None:
         ({"seed": 2**63}, "seed is 9223372036854775808; choose 0 to 2^63 - 1."),
         ({"repeats": 0}, "repeats is 0; choose 1 to 10000."),
         ({"tile": None}, "Kernel flash needs a tile."),
-        ({"kernel": "naive", "trace": None}, "Kernel naive takes no tile."),
+        ({"kernel": "naive"}, "Kernel naive takes no tile."),
+        (
+            {"kernel": "naive", "tile": None, "trace": TraceRequest()},
+            "Kernel naive keeps no softmax state to trace; leave trace out.",
+        ),
         ({"trace": TraceRequest(batch=1)}, "The traced batch is 1; this problem has 0 to 0."),
         ({"trace": TraceRequest(head=16)}, "The traced head is 16; this problem has 0 to 15."),
         ({"trace": TraceRequest(row=-1)}, "The traced row is -1; this problem has 0 to 8191."),

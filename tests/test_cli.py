@@ -21,8 +21,8 @@ from tests.fake_runs import cpu_run, flash_run, naive_run
 from tests.faults import break_flash, mend_flash
 
 ROOT = Path(__file__).parents[1]
-SMALL = "--heads 2 --kv-heads 1 --seq-len 33 --seq-len-kv 40 --head-dim 16 --causal --block-m 16 --block-n 16".split()
-RUN = ["run", "--device", "cpu", *SMALL]
+SMALL = "--heads 2 --kv-heads 1 --seq-len 33 --seq-len-kv 40 --head-dim 16 --causal --block-m 16 --block-n 16"
+RUN = f"run --device cpu {SMALL}"
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ Command = Callable[..., Answer]
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu_worker: Worker) -> Command:
-    """Runs `python -m profiler ...` in this process, where the CPU's worker is warm."""
+    """Runs `python -m profiler line words` in this process, where the CPU's worker is warm; only `line` is split."""
 
-    def run(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["profiler", *words])
+    def run(line: str, *words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["profiler", *line.split(), *words])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -55,7 +55,7 @@ def document(answer: Answer) -> Any:
 
 
 def test_run_prints_one_document_that_reads_back(command: Command, runs: Path) -> None:
-    answer = command(*RUN, "--json")
+    answer = command(RUN, "--json")
     assert answer.code == 0
     assert len(answer.out.strip().splitlines()) == 1
     found = from_json(answer.out)
@@ -68,7 +68,7 @@ def test_run_prints_one_document_that_reads_back(command: Command, runs: Path) -
 
 def test_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
     out = tmp_path / "runs.json"
-    words = [sys.executable, "-m", "profiler", *RUN, "--json", "--out", str(out)]
+    words = [sys.executable, "-m", "profiler", *RUN.split(), "--json", "--out", str(out)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = from_json(done.stdout.strip().splitlines()[-1])
@@ -76,7 +76,7 @@ def test_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
 
 
 def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command) -> None:
-    answer = command(*RUN)
+    answer = command(RUN)
     assert answer.code == 0 and answer.err == ""
     assert "hbm_read_bytes (B)" in answer.out and "–" in answer.out
     assert "no GPU here" in " ".join(answer.out.split())
@@ -84,9 +84,8 @@ def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command
 
 def test_every_option_reaches_the_workload(command: Command) -> None:
     answer = command(
-        *RUN,
-        *"--kernel flash --batch 2 --dtype float32 --window 9 --num-warps 8 --num-stages 2 --seed 7 --l2 warm".split(),
-        *"--repeats 3 --trace-head 1 --trace-row 5 --json".split(),
+        f"{RUN} --kernel flash --batch 2 --dtype float32 --window 9 --num-warps 8 --num-stages 2 --seed 7 --l2 warm "
+        "--repeats 3 --trace-head 1 --trace-row 5 --json"
     )
     (run,) = from_json(answer.out)
     workload = run.workload
@@ -94,42 +93,40 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
     assert workload.tile == TileConfig(16, 16, 8, 2)
     assert (workload.seed, workload.l2, workload.repeats) == (7, "warm", 3)
     assert workload.trace is not None and (workload.trace.head, workload.trace.row) == (1, 5)
-    (bare,) = from_json(command(*RUN, "--kernel", "flash", "--no-trace", "--json").out)
+    (bare,) = from_json(command(RUN, "--kernel", "flash", "--no-trace", "--json").out)
     assert bare.workload.trace is None and bare.softmax is None
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--batch", "0"], "batch is 0; it must be at least 1."),
-        (["--seq-len", "-1"], "seq_len_q is -1; it must be at least 1."),
-        (["--seq-len-kv", "0"], "seq_len_kv is 0; it must be at least 1."),
-        (["--head-dim", "300"], "head_dim 300 is above 256; choose 1 to 256."),
-        (["--heads", "8", "--kv-heads", "3"], "kv_heads 3 does not divide heads 8; choose one of 1, 2, 4, 8."),
-        (["--dtype", "int8"], "dtype 'int8' is not supported; choose float16, bfloat16, float32."),
-        (["--window", "0"], "window is 0; it must be at least 1."),
-        (["--block-m", "24"], "BLOCK_M is 24; it must be a power of two up to 1024, such as 16."),
-        (["--block-n", "4096"], "BLOCK_N is 4096; it must be a power of two up to 1024, such as 1024."),
-        (["--num-warps", "5"], "num_warps is 5; it must be a power of two up to 32, such as 4."),
-        (["--num-stages", "9"], "num_stages is 9; choose 1 to 8."),
-        (["--kernel", "slow"], "Kernel 'slow' is not known; choose flash, naive."),
-        (["--device", "tpu"], "Device 'tpu' is not known; choose cpu or cuda:0."),
-        (["--l2", "hot"], "l2 is 'hot'; choose cold or warm."),
-        (["--seed", "-1"], "seed is -1; choose 0 to 2^63 - 1."),
-        (["--repeats", "0"], "repeats is 0; choose 1 to 10000."),
-        (["--trace-head", "2"], "The traced head is 2; this problem has 0 to 1."),
+        ("--batch 0", "batch is 0; it must be at least 1."),
+        ("--seq-len -1", "seq_len_q is -1; it must be at least 1."),
+        ("--seq-len-kv 0", "seq_len_kv is 0; it must be at least 1."),
+        ("--head-dim 300", "head_dim 300 is above 256; choose 1 to 256."),
+        ("--heads 8 --kv-heads 3", "kv_heads 3 does not divide heads 8; choose one of 1, 2, 4, 8."),
+        ("--dtype int8", "dtype 'int8' is not supported; choose float16, bfloat16, float32."),
+        ("--window 0", "window is 0; it must be at least 1."),
+        ("--block-m 24", "BLOCK_M is 24; it must be a power of two up to 1024, such as 16."),
+        ("--block-n 4096", "BLOCK_N is 4096; it must be a power of two up to 1024, such as 1024."),
+        ("--num-warps 5", "num_warps is 5; it must be a power of two up to 32, such as 4."),
+        ("--num-stages 9", "num_stages is 9; choose 1 to 8."),
+        ("--kernel slow", "Kernel 'slow' is not known; choose flash, naive."),
+        ("--device tpu", "Device 'tpu' is not known; choose cpu or cuda:0."),
+        ("--l2 hot", "l2 is 'hot'; choose cold or warm."),
+        ("--seed -1", "seed is -1; choose 0 to 2^63 - 1."),
+        ("--repeats 0", "repeats is 0; choose 1 to 10000."),
+        ("--trace-head 2", "The traced head is 2; this problem has 0 to 1."),
         (
-            ["--seq-len", "9000", "--seq-len-kv", "9000"],
+            "--seq-len 9000 --seq-len-kv 9000",
             "Without a GPU the kernel is interpreted, about 4 ms a tile step;",
         ),
-        (["--kernel", "naive", "--seq-len", "40000", "--seq-len-kv", "40000", "--heads", "64"], "Naive needs"),
+        ("--kernel naive --seq-len 40000 --seq-len-kv 40000 --heads 64", "Naive needs"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: value if value.startswith("--") else "",
 )
-def test_run_refuses_in_one_sentence_and_saves_nothing(
-    command: Command, runs: Path, words: list[str], sentence: str
-) -> None:
-    answer = command(*RUN, *words, "--json")
+def test_run_refuses_in_one_sentence_and_saves_nothing(command: Command, runs: Path, words: str, sentence: str) -> None:
+    answer = command(f"{RUN} {words} --json")
     assert answer.code == 2
     assert answer.out == ""
     lines = answer.err.splitlines()
@@ -139,7 +136,7 @@ def test_run_refuses_in_one_sentence_and_saves_nothing(
 
 @pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
 def test_a_gpu_that_is_not_there(command: Command, runs: Path) -> None:
-    answer = command("run", *SMALL, "--device", "cuda:0")
+    answer = command(f"run {SMALL} --device cuda:0")
     assert answer.code == 2 and not runs.exists()
     assert answer.err == "There is no GPU cuda:0 here (0 found); choose device cpu, or open a recorded Run.\n"
 
@@ -147,7 +144,7 @@ def test_a_gpu_that_is_not_there(command: Command, runs: Path) -> None:
 def test_a_failed_run_keeps_what_was_finished(command: Command, cpu_worker: Worker, runs: Path) -> None:
     cpu_worker.schedule(break_flash, "raise").result(60)
     try:
-        answer = command(*RUN, "--json")
+        answer = command(RUN, "--json")
     finally:
         cpu_worker.schedule(mend_flash).result(60)
     assert answer.code == 1
@@ -158,7 +155,7 @@ def test_a_failed_run_keeps_what_was_finished(command: Command, cpu_worker: Work
 
 def test_a_time_out_is_exit_code_1(command: Command, cpu_worker: Worker) -> None:
     cpu_worker.schedule(break_flash, "sleep").result(60)
-    answer = command(*RUN, "--kernel", "flash", "--timeout", "1")
+    answer = command(RUN, "--kernel", "flash", "--timeout", "1")
     assert answer.code == 1
     assert answer.err == (
         "flash (phase: interpret) was stopped after 1 s. Choose a smaller problem or a longer time-out.\n"
@@ -167,25 +164,25 @@ def test_a_time_out_is_exit_code_1(command: Command, cpu_worker: Worker) -> None
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
 def test_a_time_out_must_be_positive(command: Command, runs: Path, seconds: str) -> None:
-    answer = command(*RUN, "--timeout", seconds)
+    answer = command(RUN, "--timeout", seconds)
     assert answer.code == 2 and len(answer.err.splitlines()) == 1 and "timeout" in answer.err
     assert not runs.exists()
 
 
 def test_out_that_cannot_be_written_loses_nothing(command: Command, runs: Path, tmp_path: Path) -> None:
     target = tmp_path / "no" / "runs.json"
-    answer = command(*RUN, "--kernel", "naive", "--out", str(target))
+    answer = command(RUN, "--kernel", "naive", "--out", str(target))
     assert answer.code == 2
     assert answer.err == f"{target} could not be written: No such file or directory.\n"
     assert len(list_runs(runs).runs) == 1
 
 
 @pytest.mark.parametrize("kernel", all_kernels())
-@pytest.mark.parametrize("mask", [[], ["--causal"], ["--window", "5"]], ids=str)
-def test_schedule_totals_are_sums_over_the_whole_problem(command: Command, kernel: str, mask: list[str]) -> None:
-    words = ["schedule", "--kernel", kernel, *"--batch 2 --heads 4 --kv-heads 2 --seq-len 33 --seq-len-kv 20".split()]
-    words += [*"--head-dim 24 --block-m 16 --block-n 8".split(), *mask, "--json"]
-    answer = command(*words)
+@pytest.mark.parametrize("mask", ["", "--causal", "--window 5"])
+def test_schedule_totals_are_sums_over_the_whole_problem(command: Command, kernel: str, mask: str) -> None:
+    line = f"schedule --kernel {kernel} --batch 2 --heads 4 --kv-heads 2 --seq-len 33 --seq-len-kv 20 --head-dim 24 "
+    line += f"--block-m 16 --block-n 8 {mask} --json"
+    answer = command(line)
     assert answer.code == 0
     found = document(answer)
     for direction, name in (("reads", "read"), ("writes", "write")):
@@ -198,13 +195,13 @@ def test_schedule_totals_are_sums_over_the_whole_problem(command: Command, kerne
     if kernel == "flash":
         assert found["grid"] == [2 * 4 * 3] and len(found["steps"]) == 24 * 3
         assert found["by_tensor"]["o"] == {"read": 0, "write": 2 * 4 * 33 * 24 * 2}
-    short = command(*words, "--summary")
+    short = command(line, "--summary")
     assert document(short) == {name: value for name, value in found.items() if name != "steps"}
 
 
 def test_schedule_of_the_article(command: Command) -> None:
     """16 × 16 with 4 × 4 tiles: 4 programs, each reads 4 rows of Q and all of K and V, 128 B a row."""
-    answer = command(*"schedule --seq-len 16 --head-dim 64 --block-m 4 --block-n 4 --json --summary".split())
+    answer = command("schedule --seq-len 16 --head-dim 64 --block-m 4 --block-n 4 --json --summary")
     found = document(answer)
     assert found["grid"] == [4]
     assert found["requested_read_bytes"] == 16 * 128 + 4 * 2 * 16 * 128
@@ -245,8 +242,8 @@ def test_doctor_without_a_gpu_says_what_still_works(command: Command) -> None:
 
 
 def test_usage_errors_are_exit_code_2(command: Command) -> None:
-    for words in (["run", "--batch", "many"], ["fly"], ["run", "--colour"]):
-        answer = command(*words)
+    for line in ("run --batch many", "fly", "run --colour"):
+        answer = command(line)
         assert answer.code == 2 and answer.out == "" and "Traceback" not in answer.err
 
 

@@ -1,4 +1,4 @@
-"""Every kernel against the float64 reference, interpreted where it is Triton's; the reference against torch and loops."""
+"""Every kernel against the float64 reference, Triton's interpreted; the reference against torch and plain loops."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from kernels.flash.kernel import grid
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
 from kernels.reference import reference
 from kernels.run import Output
-from tests.attention_cases import CASES, ALLOWED, T16, T32, check, draw
+from tests.attention_cases import ALLOWED, CASES, T16, T32, check, draw
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

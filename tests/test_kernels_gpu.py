@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from profiler.state_trace import MAX_TIMED_PROGRAMS, record_timeline
 from profiler.store import load
 from profiler.worker import Worker, worker_for
 from profiler.workload import Workload, workloads
-from tests.attention_cases import T64, T128, check, draw
+from tests.attention_cases import T64, check, draw
 from tests.faults import break_flash, mend_flash
 from tests.test_kernels import (  # noqa: F401 - collected here once more, with this module's device
     FLASH,
@@ -146,7 +147,7 @@ def test_the_timeline_covers_every_program(problem: AttentionProblem) -> None:
 
 def test_a_timeline_of_too_many_programs_is_left_out() -> None:
     workload = Workload("flash", AttentionProblem(700, 100, 100, 16, 16, 16), TileConfig(16, 16), GPU)
-    assert 70_000 > MAX_TIMED_PROGRAMS and record_timeline(Bench(workload, describe(GPU))) is None
+    assert MAX_TIMED_PROGRAMS < 70_000 and record_timeline(Bench(workload, describe(GPU))) is None
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
@@ -198,10 +199,9 @@ def test_a_tile_too_large_is_refused_and_the_one_that_fits_runs(head_dim: int, d
     check(FLASH, problem, fit, draw(problem, GPU))
 
 
-@pytest.mark.parametrize(("name", "value"), [("BLOCK_M", 8), ("BLOCK_N", 4)])
-def test_a_block_below_16_is_refused(name: str, value: int) -> None:
-    tile = TileConfig(**{name: value})
-    with pytest.raises(Refused, match=rf"^{name} is {value}, but a GPU's matrix units want at least 16"):
+@pytest.mark.parametrize(("name", "tile"), [("BLOCK_M", TileConfig(BLOCK_M=8)), ("BLOCK_N", TileConfig(BLOCK_N=4))])
+def test_a_block_below_16_is_refused(name: str, tile: TileConfig) -> None:
+    with pytest.raises(Refused, match=rf"^{name} is {getattr(tile, name)}, but a GPU's matrix units want at least 16"):
         admit_all((Workload("flash", LONG, tile, GPU),))
 
 
@@ -302,6 +302,6 @@ if __name__ == "__main__":
     by_process = [[tuple(map(int, line.split())) for line in file.read_text().splitlines()] for file in times]
     assert [len(spans) for spans in by_process] == [6, 6]
     spans = sorted(span for one in by_process for span in one)
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     overlap = min(one[-1][1] for one in by_process) - max(one[0][0] for one in by_process)
     assert overlap > 0, "the two processes did not run at the same time"

@@ -174,7 +174,7 @@ class OperandBytes(TorchDispatchMode):
     """Bytes of every operation's operands by launch: its inputs unless overwritten, its result unless a view."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.launch = ""
         self.found: dict[str, tuple[int, int]] = {}
 

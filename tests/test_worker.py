@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,13 @@ def test_naive_and_flash_end_to_end(cpu_worker: Worker, runs: Path) -> None:
     assert {path.stem for path in runs.iterdir()} == set(status.run_ids)
     order = ["waiting", "running", "done"]
     assert [order.index(s.state) for s in seen] == sorted(order.index(s.state) for s in seen)
-    for name, values in {
-        "seconds": [s.seconds for s in [*seen, status]],
-        "part done": [s.done / s.total for s in [*seen, status]],
-        "runs": [len(s.run_ids) for s in [*seen, status]],
-    }.items():
+    all_seen = [*seen, status]
+    rising: dict[str, list[float]] = {
+        "seconds": [s.seconds for s in all_seen],
+        "part done": [s.done / s.total for s in all_seen],
+        "runs": [len(s.run_ids) for s in all_seen],
+    }
+    for name, values in rising.items():
         assert values == sorted(values), name
     assert all(0 <= s.done <= s.total for s in seen)
     assert {"naive", "flash"} >= {s.kernel for s in seen}
@@ -299,6 +302,39 @@ if __name__ == "__main__":
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.05)
     assert not is_alive(pid)
+
+
+def test_one_process_at_a_time_on_a_gpu(tmp_path: Path) -> None:
+    """Two processes hold the lock of one GPU in turn; one of them dies with it in the end, and the other goes on."""
+    script = """
+import os, sys, time
+from types import SimpleNamespace
+import torch
+from profiler import child
+name, rounds, progress = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=name)
+for turn in range(rounds):
+    child.lock("cuda:0", progress)
+    begun = time.monotonic_ns()
+    time.sleep(0.02)
+    print(begun, time.monotonic_ns(), flush=True)
+    if turn == 9:
+        os._exit(9)
+    child.unlock("cuda:0")
+"""
+    words = [sys.executable, "-c", script, "a-gpu"]
+    here = {**os.environ, "TMPDIR": str(tmp_path)}
+    parts = [
+        subprocess.Popen(
+            [*words, rounds, str(tmp_path / rounds)], cwd=ROOT, env=here, stdout=subprocess.PIPE, text=True
+        )
+        for rounds in ("10", "9")
+    ]
+    said = [part.communicate(timeout=PATIENCE)[0] for part in parts]
+    assert [part.returncode for part in parts] == [9, 0]
+    spans = sorted(tuple(map(int, line.split())) for text in said for line in text.splitlines())
+    assert len(spans) == 19
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
 @pytest.mark.parametrize(
