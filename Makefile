@@ -25,7 +25,7 @@ test: $(READY_TO_TEST) lint chromium
 	$(PY) -m pytest -m "not gpu"
 
 test-gpu: $(READY_TO_TEST)
-	$(PY) -m pytest -m gpu
+	$(PY) -m pytest -m gpu --ignore tests/browser
 
 lint: $(READY_TO_TEST)
 	$(PY) -m ruff check .

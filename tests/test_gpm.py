@@ -198,7 +198,9 @@ def test_reasons(attach, monkeypatch):
         nvml_gpm.measure(Gpu(FLASH, device=no_peak))
 
 
-@pytest.mark.parametrize(("l2", "seq_len", "answers"), [("cold", 1024, False), ("warm", 1024, True), ("cold", 8192, True)])
+@pytest.mark.parametrize(
+    ("l2", "seq_len", "answers"), [("cold", 1024, False), ("warm", 1024, True), ("cold", 8192, True)]
+)
 def test_a_cold_pass_that_fits_into_l2_is_refused(attach, l2, seq_len, answers):
     """(1, 16, 1024, 64) float16: 4 tensors of 16 · 1024 · 64 · 2 B = 8.39 MB stay in an L2 of 60 MB between passes."""
     problem = AttentionProblem(1, 16, 16, seq_len, seq_len, 64)

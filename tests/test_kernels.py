@@ -62,15 +62,14 @@ def test_float32_means_ieee_float32(device: str) -> None:
 
 
 def test_interpreted_bfloat16_rounds_p_and_o_to_nearest() -> None:
-    """The interpreter's own cast cuts bits off, which would double the error."""
+    """The interpreter's own cast cuts bits off, which would double the error; unrounded, P would flatter the kernel."""
     problem = AttentionProblem(1, 1, 1, 64, 64, 64, "bfloat16")
     q, k, v = draw(problem)
     s = q.double() @ k.double().mT * problem.sm_scale
     p = (s - s.amax(-1, keepdim=True)).exp()
     nearest = (p.bfloat16().double() @ v.double() / p.sum(-1, keepdim=True)).bfloat16()
-    o, _ = reference(q, k, v, problem)
     found = check(FLASH, problem, TileConfig(64, 64), (q, k, v), slack=0.4).o
-    assert (found.double() - o).norm() < 1.05 * (nearest.double() - o).norm()
+    assert float((found != nearest).double().mean()) < 0.01
 
 
 @KERNELS
@@ -130,14 +129,23 @@ def test_hidden_values_never_touch_the_result(
     """(1, 1, 2, 4) causal: query 0 must not see key 1, query 1 must."""
     problem = AttentionProblem(1, 1, 1, 2, 2, 4, dtype, causal=True)
     q, k, v = draw(problem, device)
+    q[0, 0, 1, 0], q[0, 0, 1, 1] = 1.0, -1.0  # so that an infinite key gives ∞ − ∞, never a score of one sign
     (k if spoiled == "k" else v)[0, 0, 1] = bad
     output = check(kernel.forward, problem, T16, (q, k, v))
     assert bool(output.o[0, 0, 0].isfinite().all())
-    assert not bool(output.o[0, 0, 1].isfinite().all()) or (spoiled == "k" and math.isinf(bad))
+    assert not bool(output.o[0, 0, 1].isfinite().any())
 
 
 @KERNELS
-@pytest.mark.parametrize("problem", [CAUSAL, AttentionProblem(1, 1, 1, 100, 100, 16, "float16", False, 20)], ids=str)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        CAUSAL,
+        AttentionProblem(1, 1, 1, 100, 100, 16, window=20),
+        AttentionProblem(2, 4, 2, 70, 100, 16, causal=True),
+    ],
+    ids=str,
+)
 def test_one_nan_spoils_only_the_queries_that_see_it(
     device: str, kernel: AttentionKernel, problem: AttentionProblem
 ) -> None:
