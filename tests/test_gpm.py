@@ -209,7 +209,7 @@ def test_a_cold_pass_that_fits_into_l2_is_refused(attach, l2, seq_len, answers):
     if answers:
         assert nvml_gpm.measure(gpu).measurements[0].value is not None
     else:
-        with pytest.raises(Unavailable, match="8.39 MB stay in L2"):
+        with pytest.raises(Unavailable, match=r"8\.39 MB stay in L2"):
             nvml_gpm.measure(gpu)
 
 
