@@ -6,6 +6,7 @@ import os
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
 PARENT_POLL_SECONDS = 0.5
+LOCK_POLL_SECONDS = 0.05
 
 _locks: "dict[str, FileLock]" = {}
 
@@ -94,10 +96,27 @@ def free_bytes(device: str) -> int:
 
 
 def lock(device: str, progress_file: str) -> None:
-    """Wait until no other process of this host measures on the GPU; the system drops the lock if this one dies."""
+    """Wait until no other process of this host measures on the GPU; the system drops the lock if this one dies.
+
+    Each `lock` wants its own `unlock`; Jobs of one process may hold it together, since they take turns anyway. Raises
+    Refused where the device does not exist.
+    """
     if device == CPU:
         return
+    describe(device)
     note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
+    _lock_of(device).acquire()
+
+
+def unlock(device: str) -> None:
+    """Let other processes measure; nothing happens in a fresh process, which holds no lock."""
+    if device in _locks:
+        _locks[device].release()
+        # Others look every LOCK_POLL_SECONDS; a process with Job after Job would be back before they do.
+        time.sleep(1.2 * LOCK_POLL_SECONDS)
+
+
+def _lock_of(device: str) -> "FileLock":
     import torch
     from filelock import FileLock
 
@@ -107,14 +126,8 @@ def lock(device: str, progress_file: str) -> None:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o777)  # other users of the host wait on the same files
         name = getattr(torch.cuda.get_device_properties(device), "uuid", device)
-        _locks[device] = FileLock(folder / f"{name}.lock", mode=0o666)
-    _locks[device].acquire()
-
-
-def unlock(device: str) -> None:
-    """Let the next process measure."""
-    if device in _locks:
-        _locks[device].release()
+        _locks[device] = FileLock(folder / f"{name}.lock", mode=0o666, poll_interval=LOCK_POLL_SECONDS)
+    return _locks[device]
 
 
 def measure_and_save(workload: Workload, request: str, folder: str, progress_file: str) -> str:
@@ -130,7 +143,9 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
         note_progress(progress_file, phase=phase, done=done, total=total)
 
     try:
-        run = measure(workload, describe(workload.device), request, progress)
+        # The Job holds the lock already, unless the process that took it has died since.
+        with _lock_of(workload.device) if workload.on_gpu else nullcontext():
+            run = measure(workload, describe(workload.device), request, progress)
         save(run, Path(folder))
         return run.id
     except torch.OutOfMemoryError as error:
@@ -141,7 +156,6 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
             os._exit(STICKY_EXIT_CODE)
         raise
     finally:
-        unlock(workload.device)
         if workload.on_gpu:
             torch.cuda.empty_cache()
 

@@ -9,6 +9,7 @@ import time
 import uuid
 from concurrent.futures import CancelledError, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,12 +160,13 @@ class Job:
         return self.status()
 
     def _follow(self) -> None:
-        request = uuid.uuid4().hex[:12]
+        request, device = uuid.uuid4().hex[:12], self._worker.device
         try:
+            # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
+            self._ask(child.lock, device, str(self._progress))
             self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
             for workload in self._workloads:
                 self._update(state="running", kernel=workload.kernel)
-                self._ask(child.lock, workload.device, str(self._progress))
                 arguments = (workload, request, str(self._folder), str(self._progress))
                 run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
                 self._count(run_id)
@@ -179,6 +181,8 @@ class Job:
             sentence = self._note().get("fatal") or explain(error, self._timeout, phase, self._status.kernel)
             self._update(state="failed", error=str(sentence))
         finally:
+            with suppress(CancelledError):
+                self._worker.schedule(child.unlock, device)
             # A child that was killed may have left half a note.
             shutil.rmtree(self._progress.parent, ignore_errors=True)
 

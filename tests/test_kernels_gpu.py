@@ -290,7 +290,7 @@ from tests.test_kernels_gpu import SMALL
 if __name__ == "__main__":
     worker = Worker("cuda:0")
     worker.schedule(note_times, sys.argv[1]).result()
-    for _ in range(3):
+    for _ in range(8):
         status = worker.submit(SMALL).wait()
         assert status.state == "done", status
     worker.stop()
@@ -300,7 +300,7 @@ if __name__ == "__main__":
     started = [subprocess.Popen([sys.executable, "-c", script, str(t)], cwd=ROOT, env=environment) for t in times]
     assert [process.wait(PATIENCE * 2) for process in started] == [0, 0]
     by_process = [[tuple(map(int, line.split())) for line in file.read_text().splitlines()] for file in times]
-    assert [len(spans) for spans in by_process] == [6, 6]
+    assert [len(spans) for spans in by_process] == [16, 16]
     spans = sorted(span for one in by_process for span in one)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     overlap = min(one[-1][1] for one in by_process) - max(one[0][0] for one in by_process)

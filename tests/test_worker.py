@@ -313,6 +313,7 @@ import torch
 from profiler import child
 name, rounds, progress = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=name)
+child.describe = lambda device: None
 for turn in range(rounds):
     child.lock("cuda:0", progress)
     begun = time.monotonic_ns()
