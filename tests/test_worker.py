@@ -277,7 +277,7 @@ def test_a_stopped_worker_ends_its_child_and_its_jobs() -> None:
     assert wait(worker.submit(FLASH)).state == "stopped"
 
 
-def test_the_child_ends_with_its_parent() -> None:
+def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     """A killed dashboard leaves nothing behind, even in the middle of a run."""
     script = """
 import os, time
@@ -291,7 +291,8 @@ if __name__ == "__main__":
     worker.submit(FLASH)
     time.sleep(600)
 """
-    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    here = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=here, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert is_alive(pid)
