@@ -21,6 +21,9 @@ KERNEL = {"naive": "#C4622D", "flash": "#0B7A75"}
 LIBRARY = "#829AB1"
 DIRECTION = {"read": "#3B6FB6", "write": "#C4622D"}
 
+# The same hues, lighter where a dark background would swallow them (below 3:1, or hatched).
+_ON_DARK = {"#5B3FB6": "#9B87E8", "#0B7A75": "#2BA39B"}
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -54,9 +57,22 @@ SOURCE_BADGE = {
 }
 
 
-def kernel_colour(name: str) -> str:
-    """The colour of a kernel; library kernels share one."""
-    return KERNEL.get(name, LIBRARY)
+def shade(colour: str, theme: Theme) -> str:
+    """A colour of the table as it is drawn on a theme's background."""
+    return _ON_DARK.get(colour, colour) if theme is DARK else colour
+
+
+def kernel_colour(name: str, theme: Theme = LIGHT) -> str:
+    """The colour of a kernel on a theme's background; library kernels share one."""
+    return shade(KERNEL.get(name, LIBRARY), theme)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on a colour."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#FFFFFF" if luminance < 0.179 else "#000000"
 
 
 def tensor_colour(name: str) -> str:
@@ -75,12 +91,14 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: int = 3) -> str:
-    for factor, unit in steps:
+    for factor, unit in steps[:-1]:
         # 999.6 MB would print as 1,000 MB: the next unit takes over half a last digit early.
         if abs(value) >= factor * (1 - 0.5 * 10.0**-digits):
             return f"{significant(value / factor, digits)} {unit}"
     factor, unit = steps[-1]
-    return f"{significant(value / factor, digits)} {unit}"
+    # What cannot be divided further is counted: 32 B and 96 ns have no decimals unless they are averages.
+    whole = round(value / factor)
+    return f"{whole if abs(value / factor - whole) < 1e-6 else significant(value / factor, digits)} {unit}"
 
 
 def traffic(value: float | None) -> str:
@@ -102,6 +120,14 @@ def capacity(value: float | None) -> str:
 def seconds(value: float | None) -> str:
     """A duration: 1.28 ms."""
     return "–" if value is None else _scaled(value, ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
+
+
+def roughly(value: float) -> str:
+    """An estimated duration with one significant digit: 20 s, 2 min."""
+    for factor, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if value >= 1.5 * factor:
+            return f"{significant(value / factor, 1)} {unit}"
+    return "1 s"
 
 
 def flop_rate(value: float | None) -> str:

@@ -47,6 +47,11 @@ class AttentionKernel:
         return forward
 
     @property
+    def prepare(self) -> Callable[[AttentionProblem, str], Any] | None:
+        """kernels.<name>.kernel.prepare: what is built once, before the measured passes; None where nothing is."""
+        return getattr(importlib.import_module(f"kernels.{self.name}.kernel"), "prepare", None)
+
+    @property
     def shared_memory(self) -> Callable[[AttentionProblem, TileConfig], int]:
         """Bytes of shared memory one CTA takes once compiled for the current GPU; nothing is launched."""
         shared_memory: Callable[..., int] = importlib.import_module(f"kernels.{self.name}.kernel").shared_memory

@@ -19,7 +19,7 @@ class StateTrace:
     Rows [row_start, row_stop) of one (batch, head) are recorded after every KV tile, so m, l, alpha and acc_norm are
     [rows, kv_tiles]; NaN marks tiles the mask skips. m and l are in natural units: l is the sum of exp(s - m), alpha
     the factor exp(m_old - m_new), acc_norm the Euclidean norm of the row of acc. acc [acc_steps, BLOCK_M, head_dim] is
-    the whole accumulator of Q tile `acc_tile` after every acc_stride-th KV tile.
+    the whole accumulator of Q tile `acc_tile` after the KV tiles acc_start, acc_start + acc_stride, …
     """
 
     batch: int
@@ -32,6 +32,7 @@ class StateTrace:
     acc_norm: torch.Tensor
     acc: torch.Tensor
     acc_tile: int
+    acc_start: int
     acc_stride: int
 
 
@@ -56,7 +57,9 @@ class Forward(Protocol):
     """A kernel's forward pass; q, k, v may be strided views.
 
     Each launch runs inside `with launch(name):`. `finite` promises that v holds no NaN and no infinity, as drawn
-    inputs do; without it, hidden non-finite rows of v are kept from the result at extra cost (0 · NaN is NaN).
+    inputs do; without it, hidden non-finite rows of v are kept from the result at extra cost (0 · NaN is NaN). A
+    kernel module that offers prepare(problem, device) is given its result as `prepared`: what can be built once,
+    outside the measured passes.
     Kernels with `has_trace` also take trace: StateTrace | None and timeline: Timeline | None.
     """
 
@@ -69,4 +72,5 @@ class Forward(Protocol):
         tile: TileConfig,
         launch: LaunchHook = nullcontext,
         finite: bool = False,
+        prepared: object = None,
     ) -> Output: ...

@@ -87,7 +87,10 @@ def run(
     status = _follow(worker_for(device).submit(chosen, timeout), chosen)
     runs = tuple(one for run_id in status.run_ids for one in load(runs_folder() / f"{run_id}.json"))
     if runs:
-        Console(stderr=as_json).print(runs_table(runs))
+        console = Console(stderr=as_json)
+        console.print(runs_table(runs))
+        for run_id in status.run_ids:
+            console.print(f"Saved as {runs_folder() / f'{run_id}.json'}", soft_wrap=True, highlight=False)
         if out is not None:
             _write(out, to_json(runs))
         if as_json:

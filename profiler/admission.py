@@ -9,8 +9,8 @@ from profiler.run import DeviceInfo
 from profiler.workload import Workload
 
 GIB = 2**30
-INTERPRETED_STEP_SECONDS = 0.004  # about 3 to 4 ms for one KV tile on one core
-MAX_INTERPRETED_STEPS = 20_000
+INTERPRETED_STEP_SECONDS = 0.006  # of one 64×64 tile at head_dim 64, trace included, on a busy core
+MAX_INTERPRETED_STEPS = 18_000
 MAX_CPU_FLOPS = 200_000_000_000
 
 

@@ -21,14 +21,17 @@ class Bench:
         self.workload = workload
         self.device = device
         self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
-        self._forward = workload.attention_kernel.forward
+        kernel = workload.attention_kernel
+        self._forward = kernel.forward
+        self._prepared = kernel.prepare(workload.problem, workload.device) if kernel.prepare else None
         self._tile = workload.tile or TileConfig()
-        self.schedule = workload.attention_kernel.schedule(workload.problem, self._tile)
+        self.schedule = kernel.schedule(workload.problem, self._tile)
 
     def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
         """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""
         problem = self.workload.problem
-        output: Output = self._forward(*self.inputs, problem, self._tile, launch=hook, finite=True, **extra)
+        options = {"launch": hook, "finite": True, "prepared": self._prepared} | extra
+        output: Output = self._forward(*self.inputs, problem, self._tile, **options)
         return output
 
     def synchronize(self) -> None:

@@ -73,7 +73,8 @@ class SoftmaxTrace:
 
     Rows [row_start, row_stop) of one (batch, head): m, l, alpha, acc_norm and the exact_ ones are [rows, kv_tiles],
     NaN where the mask skips the tile. m and l are in natural units (l = Σ exp(s − m)). acc [acc_steps, rows of the Q
-    tile, head_dim] is the whole accumulator of Q tile `acc_tile` after KV tiles 0, acc_stride, 2·acc_stride, …
+    tile, head_dim] is the whole accumulator of Q tile `acc_tile` after KV tiles acc_start, acc_start + acc_stride,
+    …, which end with the last one that the tile's program visits.
     """
 
     batch: int
@@ -90,6 +91,7 @@ class SoftmaxTrace:
     exact_acc_norm: PackedArray
     acc: PackedArray
     acc_tile: int
+    acc_start: int
     acc_stride: int
 
 

@@ -1,5 +1,6 @@
 """Runs as tables for a terminal."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,31 +9,61 @@ from rich.text import Text
 
 from profiler.run import Measurement, Run
 
+PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+PLAIN = ("1", "%", "°C")  # units that take no prefix
+
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row for each quantity of a whole Run, one column for each Run; launches are left to the JSON."""
     table = Table("quantity", "source", title=Text(runs[0].workload.problem.label))
     for run in runs:
         table.add_column(Text(run.workload.kernel), justify="right")
-    keys = dict.fromkeys((m.name, m.source, m.unit) for run in runs for m in run.measurements if m.launch is None)
-    for name, source, unit in keys:
-        cells = [spell(run.find(name, source=source)) for run in runs]
-        table.add_row(Text(f"{name} ({unit})"), source, *(Text(cell) for cell in cells))
-    for reason in dict.fromkeys(m.note for run in runs for m in run.measurements if m.value is None):
-        table.caption = f"{table.caption or '–:'} {reason}."
+    if len(runs) == 2:
+        table.add_column(Text("ratio"), justify="right")
+    keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
+    missing: dict[str, list[str]] = {}
+    for name, source in keys:
+        found = [run.find(name, source=source) for run in runs]
+        if all(one is None or one.value is None for one in found):
+            reason = next(one.note for one in found if one is not None)
+            missing.setdefault(reason, []).append(name)
+            continue
+        cells = [spell(one) for one in found]
+        if len(runs) == 2:
+            cells.append(_ratio(*found))
+        table.add_row(Text(name), source, *(Text(cell) for cell in cells))
+    if missing:
+        table.caption = Text("\n".join(f"–  {', '.join(names)}: {reason}" for reason, names in missing.items()))
+        table.caption_justify = "left"
     return table
 
 
 def stored_table(runs: Sequence[Run], folder: Path) -> Table:
-    """One row for each Run."""
-    table = Table("id", "created", "kernel", "problem", "device", caption=str(folder))
+    """One row for each Run, with the name of its file."""
+    table = Table(caption=Text(f"in {folder}"))
+    for title in ("file", "kernel", "problem", "device"):
+        table.add_column(title, overflow="fold")
     for run in runs:
         workload = run.workload
-        cells = (run.id, run.created, workload.kernel, workload.problem.label, run.device.name)
+        cells = (f"{run.id}.json", workload.kernel, workload.problem.label, run.device.name)
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
 def spell(measurement: Measurement | None) -> str:
-    """A value with four significant digits; a dash where there is none."""
-    return "–" if measurement is None or measurement.value is None else f"{measurement.value:,.4g}"
+    """A value with four significant digits and its unit, such as 13.08 GB; a dash where there is none."""
+    if measurement is None or measurement.value is None:
+        return "–"
+    value, unit = measurement.value, measurement.unit
+    if unit in PLAIN or value == 0:
+        return f"{value:.4g}{'' if unit == '1' else f' {unit}'}"
+    step = min(max(math.floor(math.log10(abs(value)) / 3), min(PREFIXES)), max(PREFIXES))
+    if unit == "B":
+        step = max(step, 0)
+    return f"{value / 1000.0**step:.4g} {PREFIXES[step]}{unit}"
+
+
+def _ratio(one: Measurement | None, other: Measurement | None) -> str:
+    if one is None or other is None or one.value is None or not other.value:
+        return ""
+    return f"{one.value / other.value:.3g}×"

@@ -26,6 +26,7 @@ class TracePlan:
     row_start: int
     row_stop: int
     acc_tile: int
+    acc_start: int
     acc_stride: int
 
 
@@ -40,7 +41,10 @@ def plan_trace(problem: AttentionProblem, tile: TileConfig, request: TraceReques
     start = max(acc_tile * tile.BLOCK_M, row - count + 1)
     start = min(start, problem.seq_len_q - count)
     steps = max(1, ACC_VALUES // (tile.BLOCK_M * problem.head_dim))
-    return TracePlan(start, start + count, acc_tile, -(-kv_tiles // steps))
+    stride = -(-kv_tiles // steps)
+    # Counted back from the last tile, so that the acc which becomes O is among the kept ones.
+    last = max(0, int(TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N).last[acc_tile]) - 1)
+    return TracePlan(start, start + count, acc_tile, last % stride, stride)
 
 
 def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
@@ -65,6 +69,7 @@ def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
         acc_norm=_unwritten(shape, workload.device),
         acc=_unwritten(acc_shape, workload.device),
         acc_tile=plan.acc_tile,
+        acc_start=plan.acc_start,
         acc_stride=plan.acc_stride,
     )
     output = bench.launch(trace=trace)
@@ -86,6 +91,7 @@ def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
         exact_acc_norm=_pack(acc_norm),
         acc=_pack(trace.acc[:, :acc_rows]),
         acc_tile=plan.acc_tile,
+        acc_start=plan.acc_start,
         acc_stride=plan.acc_stride,
     )
     return softmax, output

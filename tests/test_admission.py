@@ -139,7 +139,7 @@ def test_too_many_steps_to_interpret() -> None:
     problem = AttentionProblem(1, 2, 2, 4096, 4096, 16)
     workload = Workload("flash", problem, TileConfig(32, 32))
     assert needs(workload).tile_steps == 2 * 128 * 128 > MAX_INTERPRETED_STEPS
-    with pytest.raises(Refused, match=r"32,768 steps would take 2 minutes\. Stay below 20,000: choose"):
+    with pytest.raises(Refused, match=r"32,768 steps would take 3 minutes\. Stay below 18,000: choose"):
         admit(workload, cpu_device(), None, None)
     causal = Workload("flash", replace(problem, causal=True), TileConfig(32, 32))
     assert needs(causal).tile_steps == 2 * 128 * 129 // 2

@@ -78,8 +78,12 @@ def test_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
 def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command) -> None:
     answer = command(RUN)
     assert answer.code == 0 and answer.err == ""
-    assert "hbm_read_bytes (B)" in answer.out and "–" in answer.out
-    assert "no GPU here" in " ".join(answer.out.split())
+    lines = [line.split("│") for line in answer.out.splitlines()]
+    (flops,) = [[cell.strip() for cell in line] for line in lines if len(line) > 2 and line[1].strip() == "flops"]
+    # Query i of 33 sees i + 8 of 40 keys: 792 scores, × 4 × 2 heads × 16 = 101,376.
+    assert flops[2:] == ["model", "101.4 kFLOP", "101.4 kFLOP", "1×", ""]
+    assert "hbm_read_bytes, hbm_write_bytes, l2_sm_bytes: no GPU here" in " ".join(answer.out.split())
+    assert answer.out.count("Saved as ") == 2
 
 
 def test_every_option_reaches_the_workload(command: Command) -> None:
@@ -119,7 +123,7 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
         ("--trace-head 2", "The traced head is 2; this problem has 0 to 1."),
         (
             "--seq-len 9000 --seq-len-kv 9000",
-            "Without a GPU the kernel is interpreted, about 4 ms a tile step;",
+            "Without a GPU the kernel is interpreted, about 6 ms a tile step;",
         ),
         ("--kernel naive --seq-len 40000 --seq-len-kv 40000 --heads 64", "Naive needs"),
     ],

@@ -10,6 +10,7 @@ from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.run import Output, StateTrace
 from kernels.schedule import TileGrid
+from profiler import state_trace
 from profiler.bench import Bench
 from profiler.device import cpu_device
 from profiler.run import SoftmaxTrace
@@ -53,7 +54,7 @@ def recorded(device: str, problem: AttentionProblem, tile: TileConfig, request: 
 def test_the_articles_row_by_hand() -> None:
     """m = 0, ln 2; l = 2, then 2 · ½ + 2 = 3; acc = 1 + 2 = 3, then 3 · ½ + 3 + 4 = 8.5; O = 8.5 / 3."""
     m, l, alpha, norm = (unwritten(1, 2) for _ in range(4))  # noqa: E741 - the name in the papers
-    trace = StateTrace(0, 0, 0, 1, m, l, alpha, norm, unwritten(2, 1, 1), acc_tile=0, acc_stride=1)
+    trace = StateTrace(0, 0, 0, 1, m, l, alpha, norm, unwritten(2, 1, 1), acc_tile=0, acc_start=0, acc_stride=1)
     output: Output = all_kernels()["flash"].forward(*row_inputs(), ROW, TWO_BLOCKS, trace=trace)
     expected = {"m": [[0, LN2]], "l": [[2, 3]], "alpha": [[0, 0.5]], "acc_norm": [[3, 8.5]], "acc": [[[3]], [[8.5]]]}
     for name, values in expected.items():
@@ -63,7 +64,7 @@ def test_the_articles_row_by_hand() -> None:
 
 
 def test_exact_prefixes_of_the_articles_row() -> None:
-    plan = TracePlan(0, 1, acc_tile=0, acc_stride=1)
+    plan = TracePlan(0, 1, acc_tile=0, acc_start=0, acc_stride=1)
     m, l, norm = exact_prefixes(row_inputs(), ROW, TWO_BLOCKS, TraceRequest(), plan)  # noqa: E741
     torch.testing.assert_close(m, torch.tensor([[0, LN2]], dtype=torch.float64), rtol=0, atol=1e-7)  # k is float32
     torch.testing.assert_close(l, torch.tensor([[2, 3]], dtype=torch.float64))
@@ -117,6 +118,18 @@ def test_acc_is_the_chosen_q_tile_and_its_norms_agree(device: str) -> None:
     np.testing.assert_allclose(acc[-1] / trace.l.numpy()[32:40, -1:], p[32:40].cpu().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_the_acc_that_becomes_o_is_always_kept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 20 lies in Q tile 1, whose causal program ends with KV tile 1 of 4; room for two steps keeps 1 and 3."""
+    monkeypatch.setattr(state_trace, "ACC_VALUES", 2 * 16 * 16)
+    problem, tile = AttentionProblem(1, 1, 1, 64, 64, 16, "float32", causal=True), TileConfig(16, 16)
+    bench = Bench(Workload("flash", problem, tile, device, trace=TraceRequest(row=20)), cpu_device())
+    trace, output = record_softmax(bench)
+    assert (trace.acc_tile, trace.acc_start, trace.acc_stride) == (1, 1, 2)
+    acc = trace.acc.numpy()
+    assert np.isnan(acc[1]).all(), "KV tile 3 is skipped"
+    np.testing.assert_allclose(acc[0] / trace.l.numpy()[16:32, 1:2], output.o[0, 0, 16:32].cpu().numpy(), rtol=1e-5)
+
+
 def test_tracing_changes_neither_output_nor_other_heads() -> None:
     problem, tile = AttentionProblem(1, 2, 2, 33, 33, 16, causal=True), TileConfig(16, 16)
     bench = Bench(Workload("flash", problem, tile, trace=TraceRequest(head=1)), cpu_device())
@@ -129,16 +142,16 @@ def test_tracing_changes_neither_output_nor_other_heads() -> None:
 @pytest.mark.parametrize(
     ("problem", "tile", "row", "plan"),
     [
-        (AttentionProblem(seq_len_q=100, seq_len_kv=100, head_dim=64), TileConfig(16, 16), None, (0, 100, 6, 1)),
+        (AttentionProblem(seq_len_q=100, seq_len_kv=100, head_dim=64), TileConfig(16, 16), None, (0, 100, 6, 0, 1)),
         # 8192 / 64 = 128 KV tiles leave 256 rows; 128 · 128 values of acc leave 8 steps of 128.
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), None, (7936, 8192, 63, 16)),
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 0, (0, 256, 0, 16)),
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 4100, (4096, 4352, 32, 16)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), None, (7936, 8192, 63, 15, 16)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 0, (0, 256, 0, 15, 16)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 4100, (4096, 4352, 32, 15, 16)),
         # 4096 KV tiles leave 8 rows of a tile of 128: those that end with the asked one.
-        (AttentionProblem(1, 1, 1, 65536, 65536, 64), TileConfig(128, 16), 65535, (65528, 65536, 511, 256)),
+        (AttentionProblem(1, 1, 1, 65536, 65536, 64), TileConfig(128, 16), 65535, (65528, 65536, 511, 255, 256)),
     ],
 )
-def test_plan(problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, int, int, int]) -> None:
+def test_plan(problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, ...]) -> None:
     found = plan_trace(problem, tile, TraceRequest(row=row))
     assert found == TracePlan(*plan)
     kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)

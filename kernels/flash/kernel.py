@@ -90,7 +90,7 @@ def attend_tile(
 @triton.jit
 def record_state(
     m_ptr, l_ptr, alpha_ptr, norm_ptr, acc_ptr, offs_m, offs_d, mask_d, j, m_i, l_i, alpha, acc,
-    traced, row_start, row_stop, kv_tiles, acc_tile, acc_stride, head_dim, sm_scale,
+    traced, row_start, row_stop, kv_tiles, acc_tile, acc_start, acc_stride, head_dim, sm_scale,
     BLOCK_M: tl.constexpr,
 ):  # fmt: skip
     """Store m, l, alpha and |acc| after KV tile j for the traced rows, and acc for the traced Q tile."""
@@ -101,7 +101,7 @@ def record_state(
     tl.store(alpha_ptr + offset, alpha, mask=mask)
     tl.store(norm_ptr + offset, tl.sqrt(tl.sum(acc * acc, 1)), mask=mask)
     rows = offs_m - acc_tile * BLOCK_M
-    chosen = traced & (rows >= 0) & (rows < BLOCK_M) & (j % acc_stride == 0)
+    chosen = traced & (rows >= 0) & (rows < BLOCK_M) & (j % acc_stride == acc_start)
     slot = ((j // acc_stride) * BLOCK_M + rows).to(tl.int64) * head_dim
     tl.store(acc_ptr + slot[:, None] + offs_d[None, :], acc, mask=chosen[:, None] & mask_d[None, :])
 
@@ -112,7 +112,7 @@ def flash_forward(
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
     heads, group, seq_len_q, seq_len_kv, head_dim, window, sm_scale,
-    m_ptr, l_ptr, alpha_ptr, norm_ptr, acc_ptr, trace_bh, row_start, row_stop, acc_tile, acc_stride,
+    m_ptr, l_ptr, alpha_ptr, norm_ptr, acc_ptr, trace_bh, row_start, row_stop, acc_tile, acc_start, acc_stride,
     sm_ptr, start_ptr, end_ptr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
@@ -178,8 +178,8 @@ def flash_forward(
                 if TRACE:
                     record_state(
                         m_ptr, l_ptr, alpha_ptr, norm_ptr, acc_ptr, offs_m, offs_d, mask_d, j, m_i, l_i, alpha, acc,
-                        bh == trace_bh, row_start, row_stop, kv_tiles, acc_tile, acc_stride, head_dim, sm_scale,
-                        BLOCK_M,
+                        bh == trace_bh, row_start, row_stop, kv_tiles, acc_tile, acc_start, acc_stride, head_dim,
+                        sm_scale, BLOCK_M,
                     )  # fmt: skip
 
     blind = l_i == 0.0
@@ -203,6 +203,7 @@ def forward(
     tile: TileConfig,
     launch: LaunchHook = nullcontext,
     finite: bool = False,
+    prepared: object = None,
     trace: StateTrace | None = None,
     timeline: Timeline | None = None,
 ) -> Output:
@@ -256,7 +257,8 @@ def launch_arguments(
         problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
         problem.window or 0, problem.sm_scale,
         *((t.m, t.l, t.alpha, t.acc_norm, t.acc) if t else (lse,) * 5),
-        *((t.batch * problem.heads + t.head, t.row_start, t.row_stop, t.acc_tile, t.acc_stride) if t else (0,) * 5),
+        *((t.batch * problem.heads + t.head, t.row_start, t.row_stop) if t else (0,) * 3),
+        *((t.acc_tile, t.acc_start, t.acc_stride) if t else (0,) * 3),
         *((timeline.sm, timeline.start, timeline.end) if timeline else (lse,) * 3),
     )  # fmt: skip
     constants: dict[str, object] = {

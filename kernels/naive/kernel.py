@@ -11,7 +11,6 @@ Paper     Dao et al. 2022, Algorithm 0 (standard attention)
 """
 
 from contextlib import nullcontext
-from functools import lru_cache
 
 import torch
 
@@ -27,11 +26,12 @@ def forward(
     tile: TileConfig,
     launch: LaunchHook = nullcontext,
     finite: bool = False,
+    prepared: torch.Tensor | None = None,
 ) -> Output:
     """O of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem. GQA folds a group's queries together."""
     folded = (problem.batch, problem.kv_heads, problem.group * problem.seq_len_q)
     by_head = (problem.batch, problem.heads, problem.seq_len_q)
-    hidden = hidden_scores(problem, q.device) if problem.is_masked else None
+    hidden = prepare(problem, q.device) if prepared is None else prepared
     with launch("qk"):
         s = q.reshape(*folded, problem.head_dim) @ k.transpose(-2, -1)
     with launch("scale"):
@@ -52,9 +52,10 @@ def forward(
     return Output(o)
 
 
-@lru_cache(maxsize=1)
-def hidden_scores(problem: AttentionProblem, device: torch.device) -> torch.Tensor:
-    """Boolean [seq_len_q, seq_len_kv], true where the mask hides a score; an input, built outside the measured run."""
+def prepare(problem: AttentionProblem, device: torch.device | str) -> torch.Tensor | None:
+    """Boolean [seq_len_q, seq_len_kv], true where the mask hides a score; None where it hides none."""
+    if not problem.is_masked:
+        return None
     lo, hi = (torch.from_numpy(end).to(device)[:, None] for end in problem.visible_keys())
     key = torch.arange(problem.seq_len_kv, device=device)
     return (key < lo) | (key >= hi)

@@ -11,7 +11,8 @@ def measure(bench: Bench) -> Reading:
     """baseline_allocated_bytes, peak_allocated_bytes, peak_reserved_bytes of one pass."""
     device = bench.workload.device
     bench.synchronize()
-    # Segments that warm-up left cached would hide how much this pass reserves.
+    # Workspaces and segments that earlier kernels left behind are none of this pass's memory.
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     baseline = torch.cuda.memory_allocated(device)
@@ -22,9 +23,15 @@ def measure(bench: Bench) -> Reading:
     return Reading(
         (
             Measurement(
-                "baseline_allocated_bytes", baseline, "B", "torch", "inputs and library workspaces, after warm-up"
+                "baseline_allocated_bytes", baseline, "B", "torch", "inputs (and a prepared mask), after warm-up"
             ),
-            Measurement("peak_allocated_bytes", peak, "B", "torch", "tensors alive at once during one pass"),
+            Measurement(
+                "peak_allocated_bytes",
+                peak,
+                "B",
+                "torch",
+                "tensors and library workspaces alive at once during one pass",
+            ),
             Measurement("peak_reserved_bytes", reserved, "B", "torch", "what the allocator took from the driver"),
         )
     )
