@@ -25,7 +25,7 @@ test: $(READY_TO_TEST) lint chromium
 	$(PY) -m pytest -m "not gpu"
 
 test-gpu: $(READY_TO_TEST)
-	$(PY) -m pytest -m gpu --ignore tests/browser
+	$(PY) -m pytest -m gpu
 
 lint: $(READY_TO_TEST)
 	$(PY) -m ruff check .
@@ -59,7 +59,7 @@ $(PY):
 
 # Browser tests drive Chromium. Without it they are skipped by name, and everything else still runs.
 chromium:
-	@if command -v chromium >/dev/null; then exit 0; fi; \
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then exit 0; fi >/dev/null; \
 	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true 2>/dev/null; then as="sudo -n"; else as=no; fi; \
 	if [ "$$as" != no ] && command -v apt-get >/dev/null; then \
 		echo "Installing chromium for the browser tests."; \

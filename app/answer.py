@@ -49,17 +49,26 @@ def figures(comparison: Comparison) -> tuple[Figure, ...]:
     """HBM bytes first, missing or not; then what the Run knows of the rest."""
     two = pair(comparison)
     run, name = two.subject, two.name
-    candidates = (_time(run, name), _peak_memory(run, name), _requested(two), _error(two), _compulsory(run))
+    candidates = (_time(run, name), _peak_memory(run, name), _requested(two, comparison), _error(two), _compulsory(run))
     return (_hbm(two), *(figure for figure in candidates if figure.value != "–"))[:MAX_FIGURES]
 
 
+def kind_in_words(comparison: Comparison) -> str:
+    """Which kind of bytes the headline tells: HBM where every Run of it has them, else requested."""
+    two = pair(comparison)
+    return "HBM" if all(possible_hbm(run).value is not None for run in _both_runs(two)) else "requested"
+
+
 def bytes_in_words(value: float, largest: float) -> str:
-    """Bytes in the unit of the largest one beside it, so that a reader compares digits: 13.09 GB and 0.135 GB."""
+    """Bytes in the unit of the largest one beside it, so that a reader compares digits: 13.09 GB and 0.135 GB.
+
+    Two decimals or three digits, whichever is more: the ratio beside them can then be checked.
+    """
     unit = traffic(largest).rpartition(" ")[2]
     scaled = value / {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}[unit]
     if scaled < 1e-3:
         return traffic(value)
-    return f"{significant(scaled, 4 if scaled >= 1 else 3)} {unit}"
+    return f"{significant(scaled, 4 if 10 <= scaled < 100 else 3)} {unit}"
 
 
 def compared(baseline: float, subject: float, less: str = "less", more: str = "more") -> str:
@@ -79,7 +88,7 @@ def _times(factor: float) -> str:
 
 def _sentence(two: Pair) -> str:
     """HBM bytes where every Run has them, else requested bytes; the verb tells which."""
-    runs = [two.subject] if two.baseline is None else [two.baseline, two.subject]
+    runs = _both_runs(two)
     names = [name.capitalize() for name in (two.baseline_name, two.name) if name]
     for kind, verb, place in ((possible_hbm, "moved", " through HBM"), (requested, "requests", "")):
         sizes = [size for run in runs if (size := kind(run).value) is not None]
@@ -95,13 +104,18 @@ def _sentence(two: Pair) -> str:
     return f"{names[-1]} ran, but its bytes are not known."
 
 
+def _both_runs(two: Pair) -> list[Run]:
+    return [two.subject] if two.baseline is None else [two.baseline, two.subject]
+
+
 def _achieved(two: Pair) -> str:
     parts = []
-    runs = [two.subject] if two.baseline is None else [two.baseline, two.subject]
+    runs = _both_runs(two)
     errors = [value for run in runs if (value := run.value("relative_error")) is not None]
     if len(errors) == len(runs):
-        same = "Same answer" if two.baseline is not None and max(errors) < SAME_ANSWER else "Relative error up"
-        parts.append(f"{same} to {error(max(errors))} ({two.subject.workload.problem.dtype} against float64)")
+        is_same = two.baseline is not None and max(errors) < SAME_ANSWER
+        same = "Same answer to a relative error of" if is_same else "Relative error up to"
+        parts.append(f"{same} {error(max(errors))} ({two.subject.workload.problem.dtype} against float64)")
     if two.baseline is not None:
         times = _both(two, "gpu_time_seconds")
         if times:
@@ -150,7 +164,7 @@ def _hbm(two: Pair) -> Figure:
         return Figure(label, "–", found.source, reason=found.reason)
     other = possible_hbm(two.baseline).value if two.baseline is not None else None
     least = compulsory(run).value
-    detail = f"{significant(found.value / least, 3)} × compulsory" if least else ""
+    detail = f"{ratio(found.value / least)} compulsory" if least else ""
     return Figure(label, bytes_in_words(found.value, max(found.value, other or 0)), found.source, detail)
 
 
@@ -171,10 +185,13 @@ def _peak_memory(run: Run, name: str) -> Figure:
     return Figure(label, capacity(found.value), found.source, f"predicted {capacity(needs(run.workload).total_bytes)}")
 
 
-def _requested(two: Pair) -> Figure:
+def _requested(two: Pair, comparison: Comparison) -> Figure:
     found, least = requested(two.subject), compulsory(two.subject).value
     detail = f"{ratio(found.value / least)} compulsory" if found.value is not None and least else ""
-    return Figure(f"requested, {two.name}", traffic(found.value), found.source, detail, found.reason)
+    text = traffic(found.value)
+    if found.value is not None and kind_in_words(comparison) == "requested":
+        text = bytes_in_words(found.value, max(requested(run).value or 0.0 for run in _both_runs(two)))
+    return Figure(f"requested, {two.name}", text, found.source, detail, found.reason)
 
 
 def _error(two: Pair) -> Figure:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import plotly.graph_objects as go
 
@@ -52,18 +53,25 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
     figure = go.Figure()
     for y, bar, value in drawn:
         _draw(figure, y, bar, value, axis.factor, theme)
-    missing = [(y, bar) for y, bar in placed if _drawable(bar, axis) is None]
+    # Numbers stand clear of the whiskers; the trace also draws the axes where there is no bar at all.
+    ends: list[float | None] = [max(value, bar.spread[1] / axis.factor if bar.spread else 0) for _, bar, value in drawn]
     figure.add_scatter(
-        x=[10**low if axis.is_log else low] * len(missing),
-        y=[y for y, _ in missing],
-        text=[f" {bar.name} {bar.text}" for _, bar in missing],
-        hovertext=[bar.reason for _, bar in missing],
-        hoverinfo="text",
+        x=ends or [None],
+        y=[y for y, _, _ in drawn] or None,
+        text=[f"  {escape(bar.name)} {escape(bar.text)}" if bar.name else f"  {bar.text}" for _, bar, _ in drawn],
         mode="text",
         textposition="middle right",
-        textfont={"color": theme.muted},
+        textfont={"color": theme.ink},
         cliponaxis=False,
+        hoverinfo="skip",
     )
+    for y, bar in placed:
+        if _drawable(bar, axis) is None:
+            # At the edge of the paper, since rounding would put a point at the axis' very end off the axis.
+            figure.add_annotation(
+                x=0, xref="x domain", y=y, xanchor="left", xshift=6, showarrow=False, font={"color": theme.muted},
+                text=f"{escape(bar.name)} {escape(bar.text)}".strip(), hovertext=escape(bar.reason) or None,
+            )  # fmt: skip
     figure.update_layout(
         template=template(theme),
         height=height + AXIS_PIXELS,
@@ -107,10 +115,6 @@ def _draw(figure: go.Figure, y: float, bar: Bar, value: float, factor: float, th
     figure.add_bar(
         x=[value - lead],
         marker=marker,
-        text=[f"  {bar.name} {bar.text}" if bar.name else f"  {bar.text}"],
-        textposition="outside",
-        textfont={"color": theme.ink},
-        cliponaxis=False,
         error_x=error,
         hoverinfo="text",
         **common,

@@ -10,9 +10,10 @@ from app import page, progress, session
 from app.cost import Cost, cost, refusal
 from app.devices import devices, free_bytes
 from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
-from app.style import capacity, seconds, traffic
+from app.style import capacity, roughly, traffic
 from kernels.base import all_kernels
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
+from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
 from profiler.workload import CPU, TraceRequest, Workload, workloads
 
@@ -42,6 +43,8 @@ def draw() -> None:
     with st.container(key="bs-dock"):
         if wanted:
             st.html(cost_html(cost(wanted), wanted[0].device))
+        if others := shows_others(wanted, session.current()):
+            st.html(f'<p class="bs-others">{escape(others)}</p>')
         if reason:
             page.message("error", reason)
         if session.job() is not None:
@@ -55,6 +58,11 @@ def draw() -> None:
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(st.session_state["form.timeout"]))
             st.rerun()
+
+
+def shows_others(wanted: tuple[Workload, ...], shown: tuple[Run, ...]) -> str:
+    """A sentence where the pages show Runs of other settings than the form's; else empty."""
+    return "" if all(run.workload in wanted for run in shown) else "The Runs shown have other settings."
 
 
 def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
@@ -125,12 +133,17 @@ def cost_html(found: Cost, device: str) -> str:
         for title, size in found.requested_bytes.items()
     )
     time = found.interpreted_seconds
-    free = f"{capacity(free_bytes(device))} free {page.badge('' if device == CPU else 'nvml')}".rstrip()
+    facts = [
+        f"compulsory {traffic(found.compulsory_bytes)}",
+        f"score matrix {traffic(found.score_bytes)} {page.badge('model')}",
+        f"{capacity(free_bytes(device))} free {page.badge('' if device == CPU else 'nvml')}".rstrip(),
+    ]
+    if time is not None:
+        facts.append(f"roughly {roughly(time)}, interpreted")
     return (
         f'<div class="bs-cost"><table><tr><th></th><td>requested {page.badge("schedule")}</td>'
         f"<td>memory {page.badge('model')}</td></tr>{rows}</table>"
-        f"<p>Compulsory {traffic(found.compulsory_bytes)}, score matrix {traffic(found.score_bytes)}"
-        f" {page.badge('model')}, {free}{'' if time is None else f', interpreted in about {seconds(time)}'}</p></div>"
+        f"<p>{''.join(f'<span>{fact}</span>' for fact in facts)}</p></div>"
     )
 
 

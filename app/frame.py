@@ -8,7 +8,7 @@ from types import ModuleType
 
 import streamlit as st
 
-from app import form, page, session
+from app import form, page, player, session
 from app.devices import device_line, devices, why_no_gpu
 from app.registry import all_views
 
@@ -22,6 +22,10 @@ def show() -> None:
     pages = {view.__name__.rpartition(".")[2]: _page(view, index == 0) for index, view in enumerate(all_views())}
     st.session_state.pages = pages
     chosen = st.navigation(list(pages.values()), position="hidden")
+    if st.session_state.get("page") != chosen.url_path:
+        # Who left a page while it played comes back to one that stands still.
+        player.stop()
+        st.session_state["page"] = chosen.url_path
     with st.sidebar:
         device = st.session_state.get("form.device") or next(iter(devices()))
         lines = [device_line(device, session.job() is not None)]

@@ -30,10 +30,14 @@ class Entry:
     hbm_bytes: float | None
     gpu_time_seconds: float | None
     relative_error: float | None
+    sources: tuple[str, str, str]  # of these three numbers, empty where there is none
 
     @classmethod
     def of(cls, run: Run, path: Path) -> "Entry":
         """The entry of a Run in a file."""
+        bytes_moved = hbm(run)
+        found = [run.find(name) for name in ("gpu_time_seconds", "relative_error")]
+        time, error = ("" if part is None or part.value is None else part.source for part in found)
         return cls(
             path,
             run.id,
@@ -44,9 +48,10 @@ class Entry:
             run.device.driver,
             ", ".join(f"{name} {run.environment[name]}" for name in ("torch", "triton") if name in run.environment),
             run.recorded,
-            hbm(run).value,
+            bytes_moved.value,
             run.value("gpu_time_seconds"),
             run.value("relative_error"),
+            ("" if bytes_moved.value is None else bytes_moved.source, time, error),
         )
 
 

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from app.style import DIRECTION, TENSOR, Theme, template, tensor_colour, traffic
+from app.style import DIRECTION, TENSOR, Theme, ink_on, template, tensor_colour, traffic
 from kernels.schedule import Launch, Schedule
 
 TITLES = {"qk": "QKᵀ", "pv": "PV"}
@@ -45,8 +45,9 @@ def _cell(figure: go.Figure, launch: Launch, tensor: str, place: tuple[int, int]
     for index, (verb, size) in enumerate(parts):
         half = 0.8 / len(parts)
         top = row - 0.4 + index * half
+        ink = ink_on(DIRECTION[verb]) if done else None
         figure.add_shape(
             type="rect", x0=column - 0.44, x1=column + 0.44, y0=top + 0.02, y1=top + half - 0.02, line_width=0,
             fillcolor=DIRECTION[verb], opacity=0.9 if done else 0.3,
-            label={"text": f"{verb}<br>{traffic(size)}", "font": {"color": "#FFFFFF" if done else None, "size": 11}},
+            label={"text": f"{verb}<br>{traffic(size)}", "font": {"color": ink, "size": 11}},
         )  # fmt: skip

@@ -1,8 +1,9 @@
 """What every page is built from: headline, figures, badge, card, picture, table, empty state."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from app.style import DARK, LIGHT, SOURCE_BADGE, Theme
 from profiler.run import MEASURED
 
 CSS = Path(__file__).with_name("page.css")
+# Measured, but not by a counter or a clock: an estimate from utilisation, and what an interpreter saw.
+OBSERVED = frozenset({"nvml-gpm", "interpreter"})
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 _NUMBER = re.compile(r"–|[-+−≈<]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,8}")
 
@@ -53,10 +56,13 @@ def headline_html(words: Headline) -> str:
 
 
 def badge(source: str) -> str:
-    """HTML of a source's badge: filled where measured, dashed where derived; empty without a source."""
+    """HTML of a source's badge: filled where measured, outlined where observed but not counted, dashed where derived.
+
+    Empty without a source.
+    """
     if not source:
         return ""
-    kind = "measured" if source in MEASURED else "derived"
+    kind = "observed" if source in OBSERVED else "measured" if source in MEASURED else "derived"
     return f'<span class="bs-badge {kind}">{escape(SOURCE_BADGE.get(source, source))}</span>'
 
 
@@ -80,11 +86,12 @@ def _figure(figure: Figure) -> str:
 
 
 @contextmanager
-def card(title: str, caption: str = "", stretch: bool = True) -> Iterator[None]:
+def card(title: str, caption: str = "", stretch: bool = True, sources: tuple[str, ...] = ()) -> Iterator[None]:
     """A box that answers one question, as high as its neighbours if it may stretch; titles are unique on a page."""
+    badges = "".join(f" {badge(source)}" for source in sources)
     slug = re.sub(r"\W+", "-", title.lower())
     with st.container(border=True, height="stretch" if stretch else "content", gap="xsmall", key=f"bs-card-{slug}"):
-        heading = f'<p class="bs-card-title" role="heading" aria-level="2">{escape(title)}</p>' if title else ""
+        heading = f'<p class="bs-card-title" role="heading" aria-level="2">{escape(title)}{badges}</p>' if title else ""
         below = f'<p class="bs-caption">{escape(caption)}</p>' if caption else ""
         if heading or below:
             st.html(heading + below)
@@ -93,18 +100,37 @@ def card(title: str, caption: str = "", stretch: bool = True) -> Iterator[None]:
 
 def picture(item: Picture, key: str) -> None:
     """A chart in a card of its own."""
-    with card(item.title, item.caption):
+    with card(item.title, item.caption, sources=item.sources):
         st.plotly_chart(item.chart, key=key, theme=None, config=CHART_CONFIG, alt=f"{item.title}. {item.caption}")
 
 
 def table(item: Table) -> None:
-    """A table in a card of its own; a column named `source` shows badges, reasons appear on hover."""
-    with card(item.title, item.caption):
-        st.html(table_html(item))
+    """A table in a card of its own; a source that all rows share stands beside the title instead of in a column."""
+    shown, sources = _without_shared_source(item)
+    with card(item.title, item.caption, sources=sources):
+        st.html(table_html(shown))
 
 
-def table_html(item: Table) -> str:
-    """The table alone, as HTML."""
+def _without_shared_source(item: Table) -> tuple[Table, tuple[str, ...]]:
+    found = {row[-1] for row in item.rows} if item.columns[-1:] == ("source",) else set()
+    if len(found) != 1 or not found <= SOURCE_BADGE.keys():
+        return item, ()
+    shorter = replace(
+        item,
+        columns=item.columns[:-1],
+        rows=tuple(row[:-1] for row in item.rows),
+        reasons=tuple(row[:-1] for row in item.reasons),
+    )
+    return shorter, tuple(found)
+
+
+def on_hover(shown: str, reason: str) -> str:
+    """HTML of a cell that tells its reason under the mouse."""
+    return f'<span title="{escape(reason)}">{shown}</span>'
+
+
+def table_html(item: Table, explained: Callable[[str, str], str] = on_hover) -> str:
+    """The table alone, as HTML; `explained` joins a cell's HTML and its reason."""
     numeric = [
         bool(item.rows) and all(_NUMBER.fullmatch(row[column].strip()) for row in item.rows)
         for column in range(len(item.columns))
@@ -115,15 +141,18 @@ def table_html(item: Table) -> str:
     body = []
     for index, row in enumerate(item.rows):
         reasons = item.reasons[index] if index < len(item.reasons) else ("",) * len(row)
-        cells = zip(item.columns, row, reasons, numeric, strict=True)
-        body.append(f"<tr>{''.join(_cell(*cell) for cell in cells)}</tr>")
+        sources = item.sources[index] if index < len(item.sources) else ("",) * len(row)
+        cells = zip(item.columns, row, reasons, sources, numeric, strict=True)
+        body.append(f"<tr>{''.join(_cell(*cell, explained) for cell in cells)}</tr>")
     return f'<div class="bs-table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
-def _cell(column: str, text: str, reason: str, number: bool) -> str:
+def _cell(column: str, text: str, reason: str, source: str, number: bool, explained: Callable[[str, str], str]) -> str:
     shown = badge(text) if column == "source" and text in SOURCE_BADGE else escape(text)
     if reason:
-        shown = f'<span title="{escape(reason)}">{shown}</span>'
+        shown = explained(shown, reason)
+    if source:
+        shown = f"{shown} {badge(source)}"
     return f"<td{_class(number)}>{shown}</td>"
 
 
@@ -167,6 +196,15 @@ def sheet(shown: Sheet, key: str, rows: tuple[int, ...] = ()) -> None:
                     picture(item, f"{key}-{index}")
                 else:
                     table(item)
+
+
+def go_button(view: str, label: str, prepare: Callable[[], None]) -> None:
+    """Like `link`, for a page that must be told first what to show; `prepare` tells it."""
+    target = st.session_state.get("pages", {}).get(view)
+    if target is None:
+        return
+    if st.button(label, icon=":material/arrow_forward:", type="tertiary", key=f"go-{view}", on_click=prepare):
+        st.switch_page(target)
 
 
 def link(view: str, label: str, help: str = "") -> None:

@@ -26,22 +26,30 @@ class Figure:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart that answers one question: title is its noun, caption how it was obtained and how to read it."""
+    """A chart that answers one question: title is its noun, caption how it was obtained and how to read it.
+
+    `sources` are the Measurements' sources of what it draws; each becomes a badge beside the title.
+    """
 
     title: str
     caption: str
     chart: go.Figure
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under column names; a missing number is a dash, and `reasons` [row][column] may say why."""
+    """Rows of text under column names; a missing number is a dash, and `reasons` [row][column] may say why.
+
+    `sources` [row][column] names a cell's own source where the columns of a row have different ones.
+    """
 
     title: str
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     reasons: tuple[tuple[str, ...], ...] = ()
+    sources: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

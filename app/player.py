@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import streamlit as st
 
 PLAY_SECONDS = 0.7
-_PLAYING, _TICKED = "player.playing", "player.ticked"
+SPEEDS = (1, 8)
+MANY_STEPS = 16  # from there on one step a tick is slow
+_PLAYING, _TICKED, _SPEED = "player.playing", "player.ticked", "player.speed"
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,21 @@ def ticks() -> bool:
     return True
 
 
+def speed() -> int:
+    """How many steps a tick takes, as the reader chose."""
+    return int(st.session_state.get(_SPEED) or SPEEDS[0])
+
+
 def controls(steps: Steps, key: str) -> None:
-    """Back, Play or Stop, Next, and the slider; for a horizontal container."""
-    st.button("Back", icon=":material/skip_previous:", key=f"{key}.back", on_click=steps.back)
-    word, icon = ("Stop", ":material/stop:") if is_playing() else ("Play", ":material/play_arrow:")
-    st.button(word, icon=icon, key=f"{key}.play", on_click=_toggle, type="primary")
-    st.button("Next", icon=":material/skip_next:", key=f"{key}.next", on_click=steps.forward)
+    """Back, Play or Stop, Next, and the slider; for a horizontal container. Many steps can be played faster."""
+    with st.container(horizontal=True, gap="small", width="content"):
+        st.button("Back", icon=":material/skip_previous:", key=f"{key}.back", on_click=steps.back)
+        word, icon = ("Stop", ":material/stop:") if is_playing() else ("Play", ":material/play_arrow:")
+        st.button(word, icon=icon, key=f"{key}.play", on_click=_toggle, args=(steps,), type="primary")
+        st.button("Next", icon=":material/skip_next:", key=f"{key}.next", on_click=steps.forward)
+    if steps.high - steps.low >= MANY_STEPS:
+        st.session_state[_SPEED] = speed()
+        st.segmented_control("Speed", SPEEDS, key=_SPEED, format_func=lambda times: f"{times}×", required=True)
     if steps.high <= steps.low:
         st.caption(f"{steps.label}: {steps.at}, the only one")
         return
@@ -60,6 +71,9 @@ def controls(steps: Steps, key: str) -> None:
     )  # fmt: skip
 
 
-def _toggle() -> None:
+def _toggle(steps: Steps) -> None:
+    """Play or stop; from the last step it plays from the first."""
     st.session_state[_PLAYING] = not is_playing()
+    if is_playing() and steps.at >= steps.high:
+        steps.move(steps.low)
     st.session_state[_TICKED] = time.monotonic()

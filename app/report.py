@@ -26,13 +26,13 @@ FORMATS: Mapping[str, Callable[[Sequence[Run]], str]] = {
 
 
 def main(
-    files: Annotated[list[Path], typer.Argument(help="Run files.")],
+    files: Annotated[list[Path] | None, typer.Argument(help="Run files.", show_default=False)] = None,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "html",
     out: Annotated[Path | None, typer.Option(help="Where to write; without it, to stdout.")] = None,
 ) -> None:
     """Write a report of the Runs in FILES. Exits 2 with one sentence where that is refused."""
     try:
-        text = _report(files, format)
+        text = _report(files or (), format)
         if out is None:
             sys.stdout.write(text)
         else:
@@ -43,6 +43,8 @@ def main(
 
 
 def _report(files: Sequence[Path], name: str) -> str:
+    if not files:
+        raise Refused("No Run file is named; name one or more, such as examples/full_8k.json.")
     if name not in FORMATS:
         raise Refused(f"The format {name!r} is not known; choose {', '.join(FORMATS)}.")
     # A Run given twice is one Run.

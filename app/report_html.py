@@ -1,20 +1,20 @@
-"""Runs as one HTML file that opens offline: every page's sheet, all measurements, environment, settings, command."""
+"""Runs as one HTML file that opens offline: for each problem every page's sheet, measurements and raw samples."""
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from app import page
+from app import page, report_parts
 from app.command import command
-from app.picture import Picture, Sheet, Table
 from app.registry import all_views
+from app.report_samples import raw_samples
 from app.report_tables import environment, measurements, settings
-from app.style import LIGHT
+from app.selection import names
+from app.style import DARK, LIGHT
 from kernels.problem import Refused
 from profiler.run import Run
 
@@ -22,9 +22,13 @@ STYLE = Path(__file__).with_name("report.css")
 SCRIPT = Path(__file__).with_name("report.js")
 FOOT = (
     "<noscript><p>The charts need JavaScript; every number is in the tables.</p></noscript>"
-    "<footer>Filled badge and solid bar: measured. Dashed badge and hatched bar: derived from the problem or the"
-    " schedule. A dash: not measured; its reason is beside it.</footer>"
+    "<footer>Filled badge and solid bar: measured. Outlined badge: observed, but not by a counter or a clock. Dashed"
+    " badge and hatched bar: derived from the problem or the schedule. A dash: not measured; its reason is beside or"
+    " below it.</footer>"
 )
+
+# The sections of each chapter by their titles; a report of one problem is one chapter without a name.
+Chapters = Mapping[str, Mapping[str, str]]
 
 
 def html(runs: Sequence[Run]) -> str:
@@ -34,25 +38,50 @@ def html(runs: Sequence[Run]) -> str:
     """
     if not runs:
         raise Refused("There is no Run to report; press Run, or open a recorded one.")
-    runs = tuple(runs)
-    repeat = command([run.workload for run in runs])
-    sections = {view.TITLE: _page(view.sheet(runs, LIGHT)) for view in all_views() if hasattr(view, "sheet")} | {
-        "Measurements": _cards(measurements(runs)),
-        "Environment and settings": _cards((settings(runs), *environment(runs))),
-        "Repeat it": _box(f"<pre>{escape(repeat)}</pre>"),
-        "Raw samples": _raw(runs),
-    }
-    kernels = " and ".join(dict.fromkeys(run.workload.attention_kernel.title for run in runs))
+    problems: dict[str, list[Run]] = {}
+    for run in runs:
+        problems.setdefault(run.workload.problem.label, []).append(run)
+    subject = _subject(problems)
+    chapters = _chapters(problems)
     plotly, draw = get_plotlyjs(), SCRIPT.read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(plotly, draw)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(f'Bytescope: {kernels}, {runs[0].workload.problem.label}')}</title>"
-        f"<style>{_style()}</style></head><body><main>{_head(runs, sections)}"
-        f"{''.join(_section(name, content) for name, content in sections.items())}{FOOT}</main>"
+        f"<title>{escape(f'Bytescope: {subject}')}</title>"
+        f"<style>{_style()}</style></head><body><main>{_head(runs, subject)}{_contents(chapters)}"
+        f"{_body(chapters)}{FOOT}</main>"
         f"<script>{plotly}</script><script>{draw}</script></body></html>\n"
     )
+
+
+def _subject(problems: Mapping[str, Sequence[Run]]) -> str:
+    if len(problems) > 1:
+        return f"{len(problems)} problems, {sum(map(len, problems.values()))} Runs"
+    ((label, runs),) = problems.items()
+    return f"{' and '.join(dict.fromkeys(run.workload.attention_kernel.title for run in runs))}, {label}"
+
+
+def _chapters(problems: Mapping[str, Sequence[Run]]) -> Chapters:
+    runs = [run for group in problems.values() for run in group]
+    repeat = command([run.workload for run in runs])
+    about_all = {
+        "Environment and settings": report_parts.cards((settings(runs), *environment(runs))),
+        "Repeat it": report_parts.box(f"<pre>{escape(repeat)}</pre>"),
+    }
+    found = {label: _about_problem(tuple(group)) for label, group in problems.items()}
+    if len(found) > 1:
+        return found | {"All Runs": about_all}
+    return {"": {**next(iter(found.values())), **about_all}}
+
+
+def _about_problem(runs: tuple[Run, ...]) -> dict[str, str]:
+    pages = [view for view in all_views() if hasattr(view, "sheet")]
+    named = list(zip(names(runs), runs, strict=True))
+    return {view.TITLE: report_parts.sheet(view.sheet(runs, LIGHT)) for view in pages} | {
+        "Measurements": report_parts.box("".join(measurements(name, run) for name, run in named)),
+        "Raw samples": raw_samples(named),
+    }
 
 
 def _policy(*scripts: str) -> str:
@@ -67,74 +96,44 @@ def _sha256(script: str) -> str:
 
 
 def _style() -> str:
-    return page.variables(LIGHT) + page.CSS.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
+    # A chart is drawn once, in the light theme, so its card stays light in the dark; so does paper.
+    light_cards = page.variables(LIGHT).replace(":root", ".picture")
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{page.variables(DARK)}{light_cards}}}"
+    return page.variables(LIGHT) + dark + page.CSS.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
 
 
-def _anchor(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
+def _head(runs: Sequence[Run], subject: str) -> str:
+    made = dict.fromkeys(run.recorded or f"{run.device.name}, {run.created[:10]}" for run in runs)
+    about = "".join(f"<p>{escape(line)}</p>" for line in made)
+    return f'<header><p class="name">Bytescope report</p><p class="subject">{escape(subject)}</p>{about}</header>'
 
 
-def _head(runs: Sequence[Run], sections: Iterable[str]) -> str:
-    devices = ", ".join(dict.fromkeys(run.device.name for run in runs))
-    days = ", ".join(sorted({run.created[:10] for run in runs}))
-    recorded = ", ".join(dict.fromkeys(run.recorded for run in runs if run.recorded))
-    about = " · ".join(filter(None, (devices, days, recorded)))
-    links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in sections)
-    return f'<p class="name">Bytescope report<small>{escape(about)}</small></p><nav>{links}</nav>'
+def _contents(chapters: Chapters) -> str:
+    lines = []
+    for number, (chapter, sections) in enumerate(chapters.items(), 1):
+        links = [_link(_anchor(name, chapter, number), name) for name in sections]
+        if chapter:
+            links.insert(0, f"<b>{_link(f'chapter-{number}', chapter)}</b>")
+        lines.append(f"<p>{''.join(links)}</p>")
+    return f'<nav aria-label="Contents">{"".join(lines)}</nav>'
 
 
-def _section(name: str, content: str) -> str:
-    return f'<section id="{_anchor(name)}"><h2 class="page">{escape(name)}</h2>{content}</section>'
+def _link(anchor: str, name: str) -> str:
+    return f'<a href="#{anchor}">{escape(name)}</a>'
 
 
-def _page(sheet: Sheet) -> str:
-    headline = page.headline_html(sheet.headline) if sheet.headline else ""
-    figures = page.figures_html(sheet.figures) if sheet.figures else ""
-    missing = f'<p class="bs-empty">{escape(sheet.missing)}</p>' if sheet.missing else ""
-    return headline + figures + missing + _cards(sheet.items)
+def _anchor(name: str, chapter: str, number: int) -> str:
+    slug = "".join(c if c.isalnum() else "-" for c in name.lower())
+    return f"{slug}-{number}" if chapter else slug
 
 
-def _cards(items: Sequence[Picture | Table]) -> str:
-    return f'<div class="cards">{"".join(map(_card, items))}</div>' if items else ""
-
-
-def _box(content: str) -> str:
-    return f'<div class="cards"><div class="card">{content}</div></div>'
-
-
-def _card(item: Picture | Table) -> str:
-    wide = isinstance(item, Table) and len(item.columns) > 5
-    content = page.table_html(item) if isinstance(item, Table) else _chart(item.title, item.chart)
-    return (
-        f'<figure class="card{" wide" if wide else ""}"><p class="bs-card-title">{escape(item.title)}</p>'
-        f'<p class="bs-caption">{escape(item.caption)}</p>{content}</figure>'
-    )
-
-
-def _chart(title: str, chart: go.Figure) -> str:
-    # "<" is the only character that could end the element early; JSON may spell it as an escape.
-    data = chart.to_json().replace("<", "\\u003c")
-    height = chart.layout.height or 450
-    return (
-        f'<div class="chart" role="img" aria-label="{escape(title)}" style="height:{height:.0f}px"></div>'
-        f'<script type="application/json">{data}</script>'
-    )
-
-
-def _raw(runs: Sequence[Run]) -> str:
-    parts: list[str] = []
-    for run in runs:
-        lists = [(name, "", values) for name, values in run.samples.items()]
-        for series in run.series:
-            lists.append((f"{series.name}, time", f"s, {series.source}", series.seconds))
-            lists.append((series.name, f"{series.unit}, {series.source}", series.values))
-        parts.extend(_folded(run, name, note, values) for name, note, values in lists)
-    return _box("".join(parts)) if parts else '<p class="bs-empty">These Runs hold no raw samples.</p>'
-
-
-def _folded(run: Run, name: str, note: str, values: Sequence[float]) -> str:
-    about = ", ".join(filter(None, (run.workload.kernel, note, f"{len(values)} values")))
-    return (
-        f"<details><summary>{escape(name)} <span>{escape(about)}</span></summary>"
-        f"<pre>{' '.join(f'{value:.9g}' for value in values)}</pre></details>"
-    )
+def _body(chapters: Chapters) -> str:
+    parts = []
+    for number, (chapter, sections) in enumerate(chapters.items(), 1):
+        if chapter:
+            parts.append(f'<h2 class="chapter" id="chapter-{number}">{escape(chapter)}</h2>')
+        level = "h3" if chapter else "h2"
+        for name, content in sections.items():
+            heading = f'<{level} class="page">{escape(name)}</{level}>'
+            parts.append(f'<section id="{_anchor(name, chapter, number)}">{heading}{content}</section>')
+    return "".join(parts)

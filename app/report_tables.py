@@ -1,42 +1,60 @@
 """What the report says about Runs beside their pages: every measurement, settings, environment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app import style
+from app.launch_chart import launch_title
 from app.picture import Table
+from app.report_parts import folded, table
+from app.traffic_tables import flag
 from profiler.run import Measurement, Run
 
+# Memory that is held, in powers of 1024; other bytes moved, in powers of 1000.
+HELD = frozenset(
+    {
+        "predicted_peak_bytes",
+        "baseline_allocated_bytes",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "nvml_memory_used_bytes",
+    }
+)
+SPELL: Mapping[str, Callable[[float], str]] = {
+    "B": style.traffic,
+    "s": style.seconds,
+    "FLOP": lambda value: style.flop_rate(value).removesuffix("/s"),
+    "1": style.error,
+    "%": lambda value: f"{style.significant(value)}%",
+    "Hz": lambda value: f"{style.significant(value / 1e9)} GHz",
+}
 
-def measurements(runs: Sequence[Run]) -> tuple[Table, ...]:
-    """One table for each Run with every Measurement, in plain SI units, as stored."""
-    columns = ("measurement", "launch", "value", "unit", "p20 to p80", "source", "note")
-    return tuple(
-        Table(
-            f"{run.workload.attention_kernel.title}, {run.workload.problem.label}",
-            f"Run {run.id} on {run.device.name}, {run.created}{', ' + run.recorded if run.recorded else ''}",
-            columns,
-            tuple(_row(measurement) for measurement in run.measurements),
-        )
-        for run in runs
-    )
+
+def measurements(name: str, run: Run) -> str:
+    """Every Measurement of a Run as one table, folded on screen and open on paper; notes are footnotes, as HTML."""
+    columns = ("measurement", "launch", "value", "source", "exact", "20th to 80th percentile")
+    rows = tuple(map(_row, run.measurements))
+    reasons = tuple(("", "", flag(run, m) or m.note, "", "", "") for m in run.measurements)
+    about = f"{len(rows)} measurements of Run {run.id} on {run.device.name}, {run.created}"
+    return folded(name, about, table(Table(name, "", columns, rows, reasons)), "printed")
 
 
 def _row(measurement: Measurement) -> tuple[str, ...]:
     value, spread, unit = measurement.value, measurement.spread, measurement.unit
+    spell = style.capacity if measurement.name in HELD else SPELL.get(unit, lambda v: f"{style.significant(v)} {unit}")
     return (
         measurement.name,
-        measurement.launch or "all",
-        "–" if value is None else _exact(value, unit),
-        unit,
-        "" if spread is None else f"{_exact(spread[0], unit)} to {_exact(spread[1], unit)}",
+        launch_title(measurement.launch) if measurement.launch else "whole",
+        "–" if value is None else spell(value),
         measurement.source,
-        measurement.note,
+        "" if value is None else _exact(value, unit),
+        "" if spread is None else f"{_exact(spread[0], unit)} to {_exact(spread[1], unit)}",
     )
 
 
 def _exact(value: float, unit: str) -> str:
-    """A value for a table: whole bytes and operations in full, everything else with six significant digits."""
-    return f"{value:,.0f}" if unit in ("B", "FLOP") else f"{value:.6g}"
+    """A value in full: whole bytes, operations and hertz, six significant digits of the rest."""
+    number = f"{value:,.0f}" if unit in ("B", "FLOP", "Hz") else f"{value:.6g}"
+    return number if unit == "1" else f"{number}%" if unit == "%" else f"{number} {unit}"
 
 
 def settings(runs: Sequence[Run]) -> Table:
@@ -67,7 +85,7 @@ def environment(runs: Sequence[Run]) -> tuple[Table, ...]:
     for run in runs:
         found.setdefault((*_device(run), *run.environment.items()), []).append(run)
     return tuple(
-        Table("Environment", f"as found when measured: {_named(group)}", ("what", "found"), facts)
+        Table("Environment", f"as found when measured: {_named(group, runs)}", ("what", "found"), facts)
         for facts, group in found.items()
     )
 
@@ -91,5 +109,5 @@ def _sourced(text: str, source: str) -> str:
     return f"{text} ({source})" if source else text
 
 
-def _named(runs: Sequence[Run]) -> str:
-    return ", ".join(run.id for run in runs)
+def _named(group: Sequence[Run], runs: Sequence[Run]) -> str:
+    return "the same for all Runs" if len(group) == len(runs) > 1 else ", ".join(run.id for run in group)

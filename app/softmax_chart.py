@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from app.softmax_state import Floats, RowState, pooled
-from app.style import DARK, STATE, Theme, template
+from app.style import DARK, STATE, Theme, shade, template
 
 MOST_MARKERS = 160
 MOST_BARS = 400
@@ -32,7 +32,7 @@ def row_panels(state: RowState, kv_tile: int | None, theme: Theme, height: int =
         if name == "alpha":
             figure.add_trace(_alpha_bars(state, theme), row=place, col=1)
         else:
-            for trace in _line_and_points(state, name):
+            for trace in _line_and_points(state, name, theme):
                 figure.add_trace(trace, row=place, col=1)
         figure.update_yaxes(range=_span(getattr(state, name), name), nticks=4, row=place, col=1)
     visited = state.visited
@@ -59,8 +59,8 @@ def _span(values: Floats, name: str) -> list[float] | None:
     return [low - (pad if name == "m" else 0.02 * high), high + pad]
 
 
-def _line_and_points(state: RowState, name: str) -> tuple[go.Scatter, go.Scatter]:
-    tiles = np.arange(len(state.m))
+def _line_and_points(state: RowState, name: str, theme: Theme) -> tuple[go.Scatter, go.Scatter]:
+    tiles, colour = np.arange(len(state.m)), shade(COLOUR[name], theme)
     shape = "hv" if name == "m" else "linear"
     exact = go.Scatter(
         x=tiles,
@@ -74,8 +74,8 @@ def _line_and_points(state: RowState, name: str) -> tuple[go.Scatter, go.Scatter
         x=tiles,
         y=_finite(getattr(state, name)),
         mode="markers" if few else "lines",
-        marker={"color": COLOUR[name], "size": 6 if len(state.visited) <= 64 else 4},
-        line={"color": COLOUR[name], "width": 1.5, "shape": shape},
+        marker={"color": colour, "size": 6 if len(state.visited) <= 64 else 4},
+        line={"color": colour, "width": 1.5, "shape": shape},
         hovertemplate="KV tile %{x}: kernel %{y:.7g}<extra></extra>",
     )
     return (exact, kernel) if few else (kernel, exact)
@@ -106,7 +106,7 @@ def over_rows(values: Floats, name: str, row_start: int, marks: tuple[int, int |
     """
     finite = np.where(np.isfinite(values), values, np.nan)
     cells, height, width = pooled(finite, MAP_ROWS, MAP_COLUMNS, largest=name == "m")
-    strong, symbol = STATE[name], {"alpha": "α"}.get(name, name)
+    strong, symbol = shade(STATE[name], theme), {"alpha": "α"}.get(name, name)
     scale = [[0, strong], [1, theme.grid]] if name == "alpha" else [[0, theme.grid], [1, strong]]
     figure = go.Figure(layout={"template": template(theme), "height": 310})
     figure.add_trace(

@@ -7,6 +7,7 @@ from app.picture import Figure, Headline, Picture
 from app.softmax_chart import accumulator, over_rows, row_panels
 from app.softmax_state import Difference, RowState, rescale_factors, unpacked
 from app.style import Theme, error
+from app.subject import schedule_of
 from profiler.run import Run, SoftmaxTrace
 
 # The source of a state that the running kernel itself wrote.
@@ -59,7 +60,7 @@ def along_row(state: RowState, kv_tile: int | None, theme: Theme) -> Picture:
         "Points: written by the running kernel after each KV tile. Thin line: exact float64 value over the same keys, "
         "l = Σ exp(s − m). Strong bars: a new maximum, so l and acc are multiplied by α < 1."
     )
-    return Picture(f"Row {state.row:,}, tile by tile", caption, row_panels(state, kv_tile, theme))
+    return Picture(f"Row {state.row:,}, tile by tile", caption, row_panels(state, kv_tile, theme), (TRACE,))
 
 
 def all_rows(trace: SoftmaxTrace, name: str, row: int, kv_tile: int | None, theme: Theme) -> Picture:
@@ -70,21 +71,27 @@ def all_rows(trace: SoftmaxTrace, name: str, row: int, kv_tile: int | None, them
     said = "the smaller α, the more was rescaled" if name == "alpha" else "the running maximum"
     caption = f"Strong: {said}. Blank: skipped by the mask, or nothing to rescale yet. Dotted: the chosen row and tile."
     title = f"{'α' if name == 'alpha' else name} of all recorded rows"
-    return Picture(title, caption, over_rows(values, name, trace.row_start, (row, kv_tile), theme))
+    return Picture(title, caption, over_rows(values, name, trace.row_start, (row, kv_tile), theme), (TRACE,))
 
 
 def recorded_tiles(trace: SoftmaxTrace) -> tuple[int, ...]:
     """KV tiles after which the whole acc was kept; those that the mask skips are left out."""
     seen = np.isfinite(unpacked(trace.acc)).any(axis=(1, 2))
-    return tuple(int(step) * trace.acc_stride for step in np.flatnonzero(seen))
+    return tuple(trace.acc_start + trace.acc_stride * int(step) for step in np.flatnonzero(seen))
 
 
 def whole_acc(run: Run, trace: SoftmaxTrace, kv_tile: int, row: int, theme: Theme) -> Picture:
     """The accumulator of the traced Q tile after one of the recorded tiles."""
-    first = trace.acc_tile * (run.workload.tile.BLOCK_M if run.workload.tile else 1)
+    rows = run.workload.tile.BLOCK_M if run.workload.tile else 1
+    first = trace.acc_tile * rows
+    kept = "every tile" if trace.acc_stride == 1 else f"every {trace.acc_stride:,} tiles"
+    grid = schedule_of(run).tiles
+    is_last = grid is not None and trace.acc_tile < grid.q_tiles and kv_tile == grid.last[trace.acc_tile] - 1
     caption = (
-        f"acc of Q tile {trace.acc_tile:,} after KV tile {kv_tile:,}, rows × head_dim; kept every {trace.acc_stride:,} "
-        "tiles. Divided by l it is O."
+        f"acc of Q tile {trace.acc_tile:,} after KV tile {kv_tile:,}, rows × head_dim; kept {kept}. "
+        f"{'This is the last tile: divided' if is_last else 'After the last tile, divided'} by l, it is O."
     )
-    chart = accumulator(unpacked(trace.acc)[kv_tile // trace.acc_stride], first, row, theme)
-    return Picture("The accumulator", caption, chart)
+    if row // rows != trace.acc_tile:
+        caption += f" Row {row:,} lies in Q tile {row // rows:,}, whose acc was not kept."
+    chart = accumulator(unpacked(trace.acc)[(kv_tile - trace.acc_start) // trace.acc_stride], first, row, theme)
+    return Picture("The accumulator", caption, chart, (TRACE,))

@@ -29,7 +29,7 @@ def is_whole(trace: SoftmaxTrace) -> bool:
             unpacked(part)
     except NotARun:
         return False
-    return trace.acc_stride > 0
+    return trace.acc_start >= 0 and trace.acc_stride > 0
 
 
 @dataclass(frozen=True)

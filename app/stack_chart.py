@@ -10,6 +10,7 @@ from app.style import Theme, template, traffic
 
 BAR_PIXELS, LINE_PIXELS, GAP_PIXELS, AXIS_PIXELS = 22, 17, 12, 52
 HATCH = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.35}
+NEAR = 0.3  # share of the longest bar that a number takes at most
 ROOM = 1.28  # the axis ends that much after the longest bar, so that its total fits
 
 
@@ -49,14 +50,18 @@ def stacks(rows: Sequence[Stack], axis_title: str, theme: Theme) -> go.Figure:
     for row in rows:
         middle = top + BAR_PIXELS / 2
         ticks.append(middle)
-        _draw(figure, row, middle, factor, theme)
+        _draw(figure, row, middle, factor, longest, theme)
         top += BAR_PIXELS + len(row.lines) * LINE_PIXELS + GAP_PIXELS
     figure.update_layout(
         template=template(theme), height=top + AXIS_PIXELS, barmode="stack", showlegend=False,
         margin={"l": 8, "r": 8, "t": 4, "b": 8},
     )  # fmt: skip
     figure.update_xaxes(
-        title_text=f"{axis_title}, {unit}", range=[0, ROOM * longest / factor or 1], fixedrange=True, zeroline=False
+        title_text=f"{axis_title}, {unit}",
+        range=[0, ROOM * longest / factor or 1],
+        fixedrange=True,
+        zeroline=False,
+        title_standoff=14,
     )
     figure.update_yaxes(
         tickvals=ticks, ticktext=[escape(row.name) for row in rows], range=[top, 0], showgrid=False, zeroline=False,
@@ -65,7 +70,7 @@ def stacks(rows: Sequence[Stack], axis_title: str, theme: Theme) -> go.Figure:
     return figure
 
 
-def _draw(figure: go.Figure, row: Stack, middle: float, factor: float, theme: Theme) -> None:
+def _draw(figure: go.Figure, row: Stack, middle: float, factor: float, longest: float, theme: Theme) -> None:
     for part in row.parts:
         edge = theme.card if row.is_measured else part.colour
         marker: dict[str, object] = {"color": part.colour, "line": {"width": 1, "color": edge}}
@@ -86,8 +91,10 @@ def _draw(figure: go.Figure, row: Stack, middle: float, factor: float, theme: Th
             type="line", x0=at, x1=at, y0=middle - half, y1=middle + half,
             line={"color": theme.ink, "width": 2, "dash": "dot"},
         )  # fmt: skip
+    # Beyond a tick that would stand in the middle of the number.
+    end = row.mark if row.mark is not None and 0 <= row.mark - row.total < NEAR * longest else row.total
     figure.add_annotation(
-        x=row.total / factor, y=middle, xanchor="left", showarrow=False, xshift=3,
+        x=end / factor, y=middle, xanchor="left", showarrow=False, xshift=4,
         text=f"<b>{traffic(row.total)}</b>" if row.parts else "– not known", hovertext=escape(row.reason) or None,
         font={"color": theme.ink if row.parts else theme.muted, "size": 12},
     )  # fmt: skip

@@ -82,18 +82,21 @@ def lanes(trace: ProgramTrace) -> Lanes | None:
     return Lanes(sm, start, end, slot, wave)
 
 
-def timeline(found: Lanes, program: int, theme: Theme, height: int = 380) -> go.Figure:
-    """One lane for each SM: a bar for each program, or its load over time where there are too many to tell apart.
+def timeline(found: Lanes, program: int, theme: Theme) -> go.Figure:
+    """One lane for each program that an SM holds at once; the chosen program is filled in P's colour.
 
-    Bars alternate from pale to strong with each wave; the chosen program is filled in P's colour.
+    Bars alternate from pale to strong from one program to the next. Where there are too many programs for bars, the
+    lanes are sampled at TIME_BINS moments, and a program is the stronger the longer it ran.
     """
+    height = 380 if len(found.sm) <= MOST_BARS else 520
     figure = go.Figure(layout={"template": template(theme), "height": height, "showlegend": False})
     scale = ["#1F5A5C", "#2BA39B"] if theme is DARK else ["#A9CFD0", "#3F9A95"]
     unit, factor = ("ms", 1e6) if found.end.max() >= 1e6 else ("µs", 1e3)
     if len(found.sm) <= MOST_BARS:
         figure.add_trace(_bars(found, np.arange(len(found.sm)), factor, [scale[w % 2] for w in found.wave.tolist()]))
     else:
-        figure.add_trace(_load(found, factor, [theme.card, scale[1]]))
+        pale = ["#1D3B42", "#2BA39B", "#D6F5F1"] if theme is DARK else ["#DDEBEC", "#5FA9A5", "#074F4B"]
+        figure.add_trace(_durations(found, factor, pale, theme))
     if program < len(found.sm):
         figure.add_trace(_bars(found, np.array([program]), factor, [TENSOR["p"]]))
     figure.update_layout(barmode="overlay", bargap=0)
@@ -118,24 +121,28 @@ def _bars(found: Lanes, which: Int64Array, factor: float, colours: list[str]) ->
     )
 
 
-def _load(found: Lanes, factor: float, scale: list[str]) -> go.Heatmap:
-    """Programs running on each SM on average over each stretch of time."""
+def _durations(found: Lanes, factor: float, scale: list[str], theme: Theme) -> go.Heatmap:
+    """How long the program took that runs in a lane at each of TIME_BINS moments; blank where none runs."""
     width = float(found.end.max()) / TIME_BINS
-    change = np.zeros((int(found.sm.max()) + 1, TIME_BINS + 2))
-    for time, sign in ((found.start, 1.0), (found.end, -1.0)):
-        whole, part = np.divmod(time / width, 1)
-        stretch = whole.astype(np.int64)
-        np.add.at(change, (found.sm, stretch), sign * (1 - part))
-        np.add.at(change, (found.sm, stretch + 1), sign * part)
-    running = change.cumsum(axis=1)[:, :TIME_BINS]
+    # Moments lie in the middle of equal stretches: a program runs at those from its first to before its last.
+    first, last = (np.ceil(time / width - 0.5).astype(np.int64) for time in (found.start, found.end))
+    counts = last - first
+    program = np.repeat(np.arange(len(counts)), counts)
+    moment = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + first[program]
+    lane = found.sm[program] * found.slots + found.slot[program]
+    took = np.full(((int(found.sm.max()) + 1) * found.slots, TIME_BINS), np.nan, dtype=np.float32)
+    took[lane, moment] = (found.end - found.start)[program] * 1e-3
+    title = {"text": "program took, µs", "side": "right", "font": {"color": theme.muted, "size": 12}}
     return go.Heatmap(
-        z=running.astype(np.float32),
+        z=took,
         x0=width / 2 / factor,
         dx=width / factor,
-        zmin=0,
+        y0=-0.5 + 0.5 / found.slots,
+        dy=1 / found.slots,
         colorscale=scale,
-        showscale=False,
-        hovertemplate="SM %{y}: %{z:.2f} programs running<extra></extra>",
+        colorbar={"thickness": 8, "outlinewidth": 0, "nticks": 5, "title": title, "tickfont": {"color": theme.muted}},
+        hovertemplate="SM %{y:.0f}: a program that took %{z:.3g} µs<extra></extra>",
+        hoverongaps=False,
     )
 
 
@@ -146,11 +153,18 @@ def story(found: Lanes, program: int) -> str:
         f"{found.waves} wave{'s' if found.waves > 1 else ''}."
     )
     if found.longest_queue > found.waves:
-        words += f" The busiest place ran {found.longest_queue} one after another."
+        words += f" The busiest lane ran {found.longest_queue} one after another."
+    lane = "a lane for each SM" if found.slots == 1 else f"{found.slots} lanes for each SM"
+    how = (
+        "pale and strong alternate from program to program"
+        if len(found.sm) <= MOST_BARS
+        else "the stronger, the longer the program took"
+    )
+    words += f" Drawn: {lane}, {how}."
     if program >= len(found.sm):
         return words
     start, end = found.start[program] * 1e-9, found.end[program] * 1e-9
     return (
         f"{words} Program {program} ran on SM {found.sm[program]} from {seconds(start)} to {seconds(end)}, "
-        f"{found.wave[program]} programs before it in the same place."
+        f"{found.wave[program]} programs before it in its lane."
     )

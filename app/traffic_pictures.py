@@ -1,15 +1,15 @@
 """Pictures of traffic: the flow between memories, the four kinds of bytes, each launch and each tensor."""
 
-from app.bars import Axis, Bar, Group, bars
 from app.flow_chart import Band, Flow, flows
-from app.four_kinds import FOUR_KINDS, l2_sm
+from app.four_kinds import l2_sm
+from app.kinds_chart import kinds_chart
 from app.launch_chart import launch_title
 from app.peak_check import possible_hbm
 from app.picture import Picture
 from app.requested_formula import formula, passes
 from app.selection import Comparison
 from app.stack_chart import Part, Stack, stacks
-from app.style import DIRECTION, LIBRARY, Theme, capacity, kernel_colour, tensor_colour, traffic
+from app.style import DIRECTION, LIBRARY, Theme, capacity, tensor_colour
 from app.subject import schedule_of
 from profiler.run import Run
 
@@ -49,19 +49,11 @@ def _flow_of(name: str, run: Run) -> Flow:
 
 def four_kinds(found: Comparison, theme: Theme) -> Picture:
     """Compulsory, requested, L2↔SM and HBM bytes of all Runs on one axis."""
-    groups = []
-    for kind, read in (FOUR_KINDS | {"HBM": possible_hbm}).items():
-        # Compulsory bytes depend on the problem alone, and all Runs here share one.
-        named = [("", found.runs[0])] if kind == "compulsory" else zip(found.names, found.runs, strict=True)
-        row = []
-        for name, run in named:
-            part = read(run)
-            colour = kernel_colour(run.workload.kernel) if name else LIBRARY
-            row.append(Bar(name, part.value, traffic(part.value), colour, part.is_measured, part.reason))
-        groups.append(Group(kind, tuple(row)))
-    caption = "Solid: measured. Hatched: closed form or schedule. A dash: not known, the reason is on hover."
-    chart = bars(groups, Axis("bytes, log axis", is_log=True), theme)
-    return Picture("Compulsory, requested, L2↔SM, HBM", caption, chart)
+    caption = (
+        "Solid: measured. Hatched: closed form or schedule. L2↔SM can be below requested: what L1 answers, or what is "
+        "merged on the way, never reaches L2. HBM can be above it: library kernels read more than their operands."
+    )
+    return kinds_chart("Compulsory, requested, L2↔SM, HBM", caption, found, theme)
 
 
 def by_launch(found: Comparison, theme: Theme) -> Picture:
@@ -76,9 +68,11 @@ def by_launch(found: Comparison, theme: Theme) -> Picture:
             rows += [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
     caption = (
         "Each Run, and below it each of its launches where they were counted. Blue: read, orange: written, grey: not "
-        "told apart. The dotted tick is what the schedule requests."
+        "told apart. The dotted tick is what the schedule requests. A write still in L2 when its launch ends "
+        "counts for a later launch."
     )
-    return Picture("HBM bytes by launch", caption, stacks(rows, "HBM bytes", theme))
+    sources = tuple(dict.fromkeys(part.source for run in found.runs if (part := possible_hbm(run)).value is not None))
+    return Picture("HBM bytes by launch", caption, stacks(rows, "HBM bytes", theme), sources)
 
 
 def _split(name: str, run: Run, launch: str | None, asked: int | None) -> Stack:
@@ -103,4 +97,4 @@ def by_tensor(found: Comparison, theme: Theme) -> Picture:
         )
         rows.append(Stack(name, parts, is_measured=False, lines=formula(schedule)))
     caption = "What loads and stores ask for, from the kernel's schedule. Below each bar: how often each tensor passes."
-    return Picture("Requested bytes by tensor", caption, stacks(rows, "requested bytes", theme))
+    return Picture("Requested bytes by tensor", caption, stacks(rows, "requested bytes", theme), ("schedule",))

@@ -35,9 +35,9 @@ def measurements(found: Comparison) -> Table:
         for part in run.measurements:
             if part.name not in QUANTITIES:
                 continue
-            flag = _flag(run, part)
-            rows.append(_row(name, part, flag))
-            reasons.append(("", "", "", part.note if part.value is None else flag, "", "", "", ""))
+            doubt = flag(run, part)
+            rows.append(_row(name, part, doubt))
+            reasons.append(("", "", "", part.note if part.value is None else doubt, "", "", "", ""))
     columns = ("run", "quantity", "launch", "value", "exact", "20th to 80th percentile", "source", "note")
     caption = "As stored in the Runs; whole: the Run's launches together."
     return Table("Every measurement of traffic", caption, columns, tuple(rows), tuple(reasons))
@@ -52,7 +52,7 @@ def _row(name: str, part: Measurement, flag: str) -> tuple[str, ...]:
     return (name, QUANTITIES[part.name], launch, value, exact, spread, part.source, flag or part.note)
 
 
-def _flag(run: Run, part: Measurement) -> str:
+def flag(run: Run, part: Measurement) -> str:
     """Why an HBM measurement, or the total that it is a half of, cannot be true; empty where it can."""
     if not part.name.startswith("hbm_") or part.value is None:
         return ""
@@ -81,7 +81,7 @@ def _apart(value: float, reference: float) -> str:
     if not reference:
         return "–"
     percent = round((value - reference) / reference * 100, 1)
-    return f"{percent:+.1f}%" if percent else "below 0.1%"
+    return f"{percent:+.1f}%".replace("-", "−") if percent else "below 0.1%"
 
 
 def _answers(run: Run) -> dict[str, list[tuple[str, float, str]]]:

@@ -52,7 +52,7 @@ class AttentionProblem:
             raise Refused(f"dtype {self.dtype!r} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
         for name in ("batch", "heads", "kv_heads"):
             if getattr(self, name) > MAX_HEADS:
-                raise Refused(f"{name} {getattr(self, name)} is above {MAX_HEADS}; choose a smaller one.")
+                raise Refused(f"{name} {getattr(self, name)} is above {MAX_HEADS}; choose a smaller value.")
         if self.heads % self.kv_heads:
             near = sorted(_divisors(self.heads), key=lambda divisor: abs(divisor - self.kv_heads))[:6]
             raise Refused(
@@ -61,9 +61,9 @@ class AttentionProblem:
             )
         if self.head_dim > MAX_HEAD_DIM:
             raise Refused(f"head_dim {self.head_dim} is above {MAX_HEAD_DIM}; choose 1 to {MAX_HEAD_DIM}.")
-        for name in ("seq_len_q", "seq_len_kv"):
-            if getattr(self, name) > MAX_SEQ_LEN:
-                raise Refused(f"{name} {getattr(self, name)} is above {MAX_SEQ_LEN}; choose a shorter sequence.")
+        for name in ("seq_len_q", "seq_len_kv", "window"):
+            if (getattr(self, name) or 0) > MAX_SEQ_LEN:
+                raise Refused(f"{name} {getattr(self, name)} is above {MAX_SEQ_LEN}; choose a smaller value.")
         if self.batch * self.heads * self.seq_len_q > MAX_PROGRAMS * 1024:
             raise Refused("batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller.")
 

@@ -17,12 +17,14 @@ from profiler import doctor as doctor_table
 from profiler.codec import NotARun, encode
 from profiler.run import Run, to_json
 from profiler.show import runs_table, stored_table
-from profiler.store import StoreError, list_runs, load, runs_folder, write_atomically
+from profiler.store import StoreError, list_runs, load, require_writable, runs_folder, write_atomically
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import TraceRequest, Workload, workloads
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 errors = Console(stderr=True)
+# Typer exports one of its usage errors by name; the others share its base.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run; may be given several times.")]
 Batch = Annotated[int, typer.Option(help="Batch size.")]
@@ -44,10 +46,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 def main() -> None:
     """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except USAGE_ERROR as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
     except (Refused, NotARun, StoreError) as refusal:
         print(refusal, file=sys.stderr)
         sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
 
 
 @app.command()
@@ -84,8 +92,10 @@ def run(
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or doctor_table.default_device()
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted)
+    if out is not None:
+        require_writable(out.absolute().parent)
     status = _follow(worker_for(device).submit(chosen, timeout), chosen)
-    runs = tuple(one for run_id in status.run_ids for one in load(runs_folder() / f"{run_id}.json"))
+    runs = _finished(status)
     if runs:
         console = Console(stderr=as_json)
         console.print(runs_table(runs))
@@ -163,7 +173,7 @@ def doctor() -> None:
 
 @app.command("list")
 def list_command(
-    as_json: AsJson = False, most: Annotated[int, typer.Option(help="Newest files to list.")] = 50
+    as_json: AsJson = False, most: Annotated[int, typer.Option(min=1, help="Newest files to list.")] = 50
 ) -> None:
     """Kernels, and the Runs that are saved, newest first."""
     listing = list_runs(most=most)
@@ -211,6 +221,17 @@ def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:
             job.stop()
             status = job.wait(5.0)
     return status
+
+
+def _finished(status: JobStatus) -> tuple[Run, ...]:
+    """The Runs of a Job; one whose file has gone since is named and costs none of the others."""
+    runs: list[Run] = []
+    for run_id in status.run_ids:
+        try:
+            runs.extend(load(runs_folder() / f"{run_id}.json"))
+        except (NotARun, StoreError) as fault:
+            print(fault, file=sys.stderr)
+    return tuple(runs)
 
 
 def _write(path: Path, text: str) -> None:

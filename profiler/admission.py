@@ -16,10 +16,11 @@ MAX_CPU_FLOPS = 200_000_000_000
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a Workload allocates at its peak, by tensor, and tile steps it goes through."""
+    """Bytes that a Workload allocates at its peak, by tensor, and the work it does."""
 
     tensors: Mapping[str, int]
     tile_steps: int
+    flops: int  # computed, hidden scores included where the kernel computes them
 
     @property
     def total_bytes(self) -> int:
@@ -33,7 +34,9 @@ def needs(workload: Workload) -> Needs:
     inputs = {name: size for name, size in problem.tensor_bytes.items() if name != "lse"}
     tiles = kernel.schedule(problem, workload.tile or TileConfig()).tiles
     steps = 0 if tiles is None else int((tiles.last - tiles.first).sum()) * problem.batch * problem.heads
-    return Needs(inputs | dict(kernel.temporaries(problem)), steps)
+    all_scores = problem.batch * problem.heads * problem.seq_len_q * problem.seq_len_kv
+    flops = problem.flops if kernel.is_tiled else 4 * all_scores * problem.head_dim
+    return Needs(inputs | dict(kernel.temporaries(problem)), steps, flops)
 
 
 def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free_bytes: int | None) -> None:
@@ -57,9 +60,9 @@ def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free
             f"{need.tile_steps:,} steps would take {need.tile_steps * INTERPRETED_STEP_SECONDS / 60:,.0f} minutes. "
             f"Stay below {MAX_INTERPRETED_STEPS:,}: choose a shorter sequence, fewer heads or larger tiles."
         )
-    if not workload.on_gpu and problem.flops > MAX_CPU_FLOPS:
+    if not workload.on_gpu and need.flops > MAX_CPU_FLOPS:
         raise Refused(
-            f"Without a GPU this problem's {problem.flops / 1e9:,.0f} GFLOP would take minutes; "
+            f"Without a GPU this problem's {need.flops / 1e9:,.0f} GFLOP would take minutes; "
             "choose a shorter sequence, fewer heads, or open a recorded H200 run."
         )
 

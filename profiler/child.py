@@ -6,15 +6,15 @@ import os
 import tempfile
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, detect, limits
-from profiler.run import DeviceInfo
-from profiler.store import save, write_atomically
+from profiler.run import DeviceInfo, Run
+from profiler.store import StoreError, save, write_atomically
 from profiler.workload import CPU, Workload
 
 if TYPE_CHECKING:
@@ -140,14 +140,15 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
     from profiler.measure import measure
 
     def progress(phase: str, done: int, total: int) -> None:
-        note_progress(progress_file, phase=phase, done=done, total=total)
+        # A full disk may cost the progress line, never the measurement.
+        with suppress(OSError):
+            note_progress(progress_file, phase=phase, done=done, total=total)
 
     try:
         # The Job holds the lock already, unless the process that took it has died since.
         with _lock_of(workload.device) if workload.on_gpu else nullcontext():
             run = measure(workload, describe(workload.device), request, progress)
-        save(run, Path(folder))
-        return run.id
+        return _save(run, Path(folder))
     except torch.OutOfMemoryError as error:
         raise MemoryError(_first_sentence(error)) from None
     except RuntimeError as error:
@@ -158,6 +159,15 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
     finally:
         if workload.on_gpu:
             torch.cuda.empty_cache()
+
+
+def _save(run: Run, folder: Path) -> str:
+    try:
+        save(run, folder)
+    except StoreError as fault:
+        kept = save(run, Path(tempfile.gettempdir()) / "bytescope-rescued")
+        raise StoreError(f"{fault} The Run is kept in {kept}: open it on the Runs page.") from fault
+    return run.id
 
 
 def note_progress(file: str, **fields: object) -> None:

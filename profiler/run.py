@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.codec import NotARun, PackedArray, decode, encode
+from profiler.plausible import require_plausible
 from profiler.workload import Workload
 
 FORMAT_VERSION = 1
@@ -190,7 +191,10 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
         raise NotARun(f"The file has a field that this version does not know: {unknown[0][:40]!r}.")
     if not isinstance(document["runs"], list) or not document["runs"]:
         raise NotARun("The file holds no runs.")
-    return tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+    runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+    for i, run in enumerate(runs):
+        require_plausible(run, f"runs[{i}]")
+    return runs
 
 
 def _refuse_constant(name: str) -> None:

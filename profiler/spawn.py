@@ -1,5 +1,6 @@
 """Spawned processes that leave the parent's main module alone."""
 
+import signal
 import threading
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -19,9 +20,12 @@ class LoneProcess(SpawnProcess):
     def _Popen(process_obj: Any) -> Any:
         with _guard:
             spawn.get_preparation_data = _without_main
+            # The child inherits the mask: Ctrl-C in a terminal is for the parent, which ends its children.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 return SpawnProcess._Popen(process_obj)
             finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 spawn.get_preparation_data = _prepare
 
 

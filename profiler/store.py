@@ -1,6 +1,7 @@
 """Runs as files: one JSON document for each Run, written atomically, listed newest first."""
 
 import os
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ def runs_folder() -> Path:
     """Where Runs are kept: $BYTESCOPE_RUNS, else the user's data folder."""
     chosen = os.environ.get("BYTESCOPE_RUNS")
     if chosen:
-        return Path(chosen)
+        return Path(chosen).expanduser()
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "bytescope" / "runs"
 
@@ -40,6 +41,16 @@ def save(run: Run, folder: Path | None = None) -> Path:
     except OSError as fault:
         raise StoreError(f"The Run could not be saved in {folder}: {fault.strerror or fault}.") from fault
     return path
+
+
+def require_writable(folder: Path) -> None:
+    """Raise StoreError where a file could not be written into `folder`, which is made if it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as fault:
+        raise StoreError(f"Nothing could be written to {folder}: {fault.strerror or fault}.") from fault
 
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
@@ -60,9 +71,13 @@ def write_atomically(path: Path, text: str, durable: bool = True) -> None:
 def load(path: Path) -> tuple[Run, ...]:
     """The Runs of one file. Raises NotARun or StoreError, each a sentence."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise NotARun(f"{path.name} is {size / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise NotARun(f"{path.name} is not a file.")
+        if found.st_size > MAX_FILE_BYTES:
+            raise NotARun(
+                f"{path.name} is {found.st_size / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB."
+            )
         return from_json(path.read_bytes())
     except OSError as fault:
         raise StoreError(f"{path.name} could not be read: {fault.strerror or fault}.") from fault
@@ -85,5 +100,5 @@ def list_runs(folder: Path | None = None, most: int | None = None) -> Listing:
 def _modified(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except FileNotFoundError:
+    except OSError:
         return 0.0

@@ -20,7 +20,7 @@ from kernels.problem import Refused
 from profiler import child
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
-from profiler.store import StoreError, runs_folder
+from profiler.store import StoreError, require_writable, runs_folder
 from profiler.workload import Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
@@ -60,8 +60,8 @@ class Worker:
         self._description: ProcessFuture[DeviceInfo] | None = None
 
     def start(self) -> None:
-        """Begin to warm up; returns at once."""
-        if self._description is None:
+        """Begin to warm up, again if that failed before; returns at once."""
+        if self._description is None or self.why_not is not None:
             self._description = self.schedule(child.describe, self.device, timeout=START_TIMEOUT)
 
     def describe(self) -> DeviceInfo | None:
@@ -165,6 +165,7 @@ class Job:
             # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
             self._ask(child.lock, device, str(self._progress))
             self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
+            require_writable(self._folder)
             for workload in self._workloads:
                 self._update(state="running", kernel=workload.kernel)
                 arguments = (workload, request, str(self._folder), str(self._progress))
@@ -176,6 +177,8 @@ class Job:
             self._update(state="stopped", error="Stopped. Runs that were finished are kept.")
         except Refused as refusal:
             self._update(state="refused", error=str(refusal))
+        except StoreError as fault:
+            self._update(state="failed", error=str(fault))
         except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
             phase = self.status().phase
             sentence = self._note().get("fatal") or explain(error, self._timeout, phase, self._status.kernel)

@@ -1,9 +1,12 @@
-"""What every test shares: Triton's interpreter unless on a GPU, a folder of Runs of its own, poisoned outputs."""
+"""What tests share: Triton's interpreter unless on a GPU, a folder of Runs each, poisoned outputs, one browser."""
+
+from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -13,6 +16,19 @@ from profiler import worker
 from profiler.device import why_no_gpu
 from profiler.worker import Worker, worker_for
 from profiler.workload import CPU
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
 
 hypothesis.settings.register_profile("bytescope", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("bytescope")
@@ -66,3 +82,18 @@ def cpu_worker() -> Iterator[Worker]:
     for one in worker._workers.values():
         one.stop()
     worker._workers.clear()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The one browser of all tests: Playwright cannot be opened twice in a process.
+
+    A test that asks for it is skipped by name where Chromium or playwright is missing.
+    """
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed.")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed.")
+    with playwright.sync_playwright() as opened:
+        browser = opened.chromium.launch(executable_path=CHROMIUM, args=list(CHROMIUM_ARGUMENTS))
+        yield browser
+        browser.close()

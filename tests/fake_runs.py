@@ -59,7 +59,7 @@ def naive_run(problem: AttentionProblem = PROBLEM, run_id: str = "fake-naive") -
     return Run(
         run_id,
         "fake-request",
-        "2026-11-29T12:00:00+00:00",
+        "2026-11-29T12:00:00Z",
         Workload("naive", problem, None, "cuda:0", trace=None),
         H200,
         ENVIRONMENT,
@@ -73,7 +73,7 @@ def flash_run(problem: AttentionProblem = PROBLEM, tile: TileConfig = TILE, run_
     return Run(
         run_id,
         "fake-request",
-        "2026-11-29T12:00:01+00:00",
+        "2026-11-29T12:00:01Z",
         Workload("flash", problem, tile, "cuda:0", trace=TraceRequest()),
         H200,
         ENVIRONMENT,
@@ -90,7 +90,7 @@ def cpu_run(problem: AttentionProblem = SMALL, tile: TileConfig = SMALL_TILE, ru
     return Run(
         run_id,
         "fake-cpu-request",
-        "2026-11-29T12:00:02+00:00",
+        "2026-11-29T12:00:02Z",
         Workload("flash", problem, tile, CPU, trace=TraceRequest()),
         THIS_CPU,
         ENVIRONMENT,
@@ -161,12 +161,13 @@ def softmax_trace(problem: AttentionProblem, tile: TileConfig, row_start: int, r
     state, accs = _recurrence(problem, tile, row_start, q, k, v, np.float32)
     exact, _ = _recurrence(problem, tile, row_start, q, k, v, np.float64)
     stride = max(1, len(accs) // 8)
-    acc = np.stack(accs[::stride])[:, max(0, acc_tile * tile.BLOCK_M - row_start) :]
+    start = (len(accs) - 1) % stride  # so that the last is kept
+    acc = np.stack(accs[start::stride])[:, max(0, acc_tile * tile.BLOCK_M - row_start) :]
     m, l, alpha, norm = (PackedArray.pack(part.astype(np.float32)) for part in state)  # noqa: E741
     exact_m, exact_l, _, exact_norm = (PackedArray.pack(part.astype(np.float32)) for part in exact)
     where = (trace.batch, trace.head, row_start, row_stop, tile.BLOCK_N)
     packed = (m, l, alpha, norm, exact_m, exact_l, exact_norm, PackedArray.pack(acc.astype(np.float32)))
-    return SoftmaxTrace(*where, *packed, acc_tile, stride)
+    return SoftmaxTrace(*where, *packed, acc_tile, start, stride)
 
 
 def _recurrence(

@@ -19,7 +19,7 @@ def test_both_with_counters() -> None:
     assert words.sentence == "Naive moved 13.09 GB through HBM. Flash moved 0.135 GB: 97 times less."
     # 6.40 ms / 1.28 ms = 5.0; 147e6 B = 140.2 MiB; 4.43e9 B = 4.126 GiB.
     assert words.detail == (
-        "Same answer to 2.3e-3 (bfloat16 against float64), 5.0 times faster, 140 MiB of peak memory"
+        "Same answer to a relative error of 2.3e-3 (bfloat16 against float64), 5.0 times faster, 140 MiB of peak memory"
         " instead of 4.13 GiB. (1, 16, 8192, 128) bfloat16, full mask, cold L2, 20 launches, NVIDIA H200."
     )
 
@@ -27,7 +27,7 @@ def test_both_with_counters() -> None:
 def test_one_run_is_held_against_compulsory_bytes() -> None:
     # Compulsory: 4 tensors of 16 · 8192 · 128 · 2 B = 134,217,728 B.
     assert headline(compare((flash_run(),))).sentence == (
-        "Flash moved 135.0 MB through HBM: 1.0 times the compulsory bytes."
+        "Flash moved 135 MB through HBM: 1.0 times the compulsory bytes."
     )
     # 13.09e9 / 134,217,728 = 97.5
     assert headline(compare((naive_run(),))).sentence == (
@@ -58,7 +58,7 @@ def test_figures_lead_with_hbm_and_carry_their_sources() -> None:
     found = figures(compare((naive_run(), flash_run())))
     assert len(found) == 5
     assert (found[0].label, found[0].value, found[0].source) == ("HBM bytes, flash", "0.135 GB", "cupti-range")
-    assert found[0].detail == "1.01 × compulsory"  # 135e6 / 134,217,728
+    assert found[0].detail == "1.0× compulsory"  # 135e6 / 134,217,728
     # 4 · 16 · 8192² · 128 FLOP / 1.28 ms = 429.5 TFLOP/s, of 989: 43%.
     assert (found[1].value, found[1].detail) == ("1.28 ms", "429 TFLOP/s, 43% of peak")
 
@@ -113,4 +113,5 @@ def test_ratio_in_words(baseline: float, subject: float, words: str) -> None:
 def test_both_amounts_in_the_unit_of_the_larger() -> None:
     assert bytes_in_words(13.09e9, 13.09e9) == "13.09 GB"
     assert bytes_in_words(0.135e9, 13.09e9) == "0.135 GB"
+    assert bytes_in_words(6_815_744, 6_815_744) == "6.82 MB"
     assert bytes_in_words(4096, 13.09e9) == "4.10 kB"

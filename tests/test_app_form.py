@@ -3,12 +3,13 @@
 import pytest
 
 from app.cost import cost, refusal
-from app.form import OTHERS, cost_html, request
+from app.form import OTHERS, cost_html, request, shows_others
 from app.presets import CUSTOM, PRESETS, fill, preset_of
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.admission import INTERPRETED_STEP_SECONDS
 from profiler.run import DeviceInfo
 from profiler.workload import workloads
-from tests.fake_runs import H200
+from tests.fake_runs import H200, cpu_run
 
 SMALL = fill("Small, for a CPU", "cpu") | OTHERS
 CPU = DeviceInfo("cpu", "Two-core CPU")
@@ -81,7 +82,7 @@ def test_cost_by_hand() -> None:
     assert found.requested_bytes["Flash"] == 2 * tensor + 8 * 2 * tensor + 2 * 512 * 4
     assert found.memory_bytes["Naive"] == 4 * tensor + 2 * scores
     assert found.memory_bytes["Flash"] == 4 * tensor + 2 * 512 * 4
-    assert found.interpreted_seconds == pytest.approx(2 * 8 * 8 * 0.004)
+    assert found.interpreted_seconds == pytest.approx(2 * 8 * 8 * INTERPRETED_STEP_SECONDS)
 
 
 def test_a_gpu_has_no_interpreted_time() -> None:
@@ -95,7 +96,14 @@ def test_naive_that_does_not_fit_is_refused_with_need_and_free_bytes() -> None:
     assert sentence.startswith("Naive needs 64.2 GiB (S alone 32.0) but NVIDIA H200 has 40.0 GiB free;")
 
 
+def test_the_form_says_when_the_runs_shown_have_other_settings() -> None:
+    run = cpu_run()
+    assert shows_others((run.workload,), (run,)) == ""
+    assert shows_others((run.workload,), ()) == ""
+    assert shows_others(request(SMALL), (run,)) == "The Runs shown have other settings."
+
+
 def test_cost_in_the_form_names_every_source() -> None:
     html = cost_html(cost(workloads(("naive", "flash"), AttentionProblem(), TileConfig(), "cpu")), "cpu")
     assert html.count('class="bs-badge derived"') == 3
-    assert "score matrix 2.10 MB" in html and "interpreted in about" in html
+    assert "score matrix 2.10 MB" in html and "roughly" in html

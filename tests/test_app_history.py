@@ -26,6 +26,7 @@ def test_newest_first_with_what_the_list_shows(folder: Path) -> None:
     found = read_folder(folder)
     assert [entry.run_id for entry in found.entries] == ["fake-flash", "fake-naive", "fake-cpu"]
     assert (found.entries[0].hbm_bytes, found.entries[0].gpu_time_seconds) == (0.135e9, 1.28e-3)
+    assert found.entries[0].sources == ("cupti-range", "cuda-event", "torch")
     assert found.entries[2].hbm_bytes is None
     assert found.faults == ()
     assert len(read_folder(folder, most=1).entries) == 1

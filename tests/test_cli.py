@@ -173,12 +173,14 @@ def test_a_time_out_must_be_positive(command: Command, runs: Path, seconds: str)
     assert not runs.exists()
 
 
-def test_out_that_cannot_be_written_loses_nothing(command: Command, runs: Path, tmp_path: Path) -> None:
-    target = tmp_path / "no" / "runs.json"
-    answer = command(RUN, "--kernel", "naive", "--out", str(target))
+def test_out_that_cannot_be_written_is_refused_before_anything_runs(
+    command: Command, runs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    answer = command(RUN, "--kernel", "naive", "--out", str(tmp_path / "file" / "runs.json"))
     assert answer.code == 2
-    assert answer.err == f"{target} could not be written: No such file or directory.\n"
-    assert len(list_runs(runs).runs) == 1
+    assert answer.err == f"Nothing could be written to {tmp_path / 'file'}: File exists.\n"
+    assert not list_runs(runs).runs
 
 
 @pytest.mark.parametrize("kernel", all_kernels())

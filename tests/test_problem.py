@@ -35,9 +35,9 @@ def sees(problem: AttentionProblem, query: int, key: int) -> bool:
         ({"heads": 12, "kv_heads": 5}, "kv_heads 5 does not divide heads 12; choose one of 1, 2, 3, 4, 6, 12."),
         ({"heads": 2, "kv_heads": 4}, "kv_heads 4 does not divide heads 2; choose one of 1, 2."),
         ({"head_dim": 257}, "head_dim 257 is above 256; choose 1 to 256."),
-        ({"seq_len_q": 2**24 + 1}, "seq_len_q 16777217 is above 16777216; choose a shorter sequence."),
-        ({"seq_len_kv": 2**24 + 1}, "seq_len_kv 16777217 is above 16777216; choose a shorter sequence."),
-        ({"heads": 2**20 + 1}, "heads 1048577 is above 1048576; choose a smaller one."),
+        ({"seq_len_q": 2**24 + 1}, "seq_len_q 16777217 is above 16777216; choose a smaller value."),
+        ({"seq_len_kv": 2**24 + 1}, "seq_len_kv 16777217 is above 16777216; choose a smaller value."),
+        ({"heads": 2**20 + 1}, "heads 1048577 is above 1048576; choose a smaller value."),
         (
             {"batch": 2**20, "seq_len_q": 2**22},
             "batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller.",

@@ -1,17 +1,19 @@
 """The report in every format: complete, self-contained, safe with hostile Runs, and drawn in a real browser."""
 
+from __future__ import annotations
+
 import base64
 import csv
 import dataclasses
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,13 +22,20 @@ import pytest
 from app import report_html
 from app.picture import Figure, Headline, Picture, Sheet, Table
 from app.report import FORMATS
+from app.report_parts import LISTED_AS_MEASUREMENTS
+from app.style import LIGHT
 from kernels.problem import Refused
 from profiler.codec import PackedArray
 from profiler.run import Measurement, ProgramTrace, Run, Series, from_json, to_json
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parents[1]
-CHROMIUM = shutil.which("chromium")
+LABELS_CUT_OFF = """[...document.querySelectorAll('.chart .bartext')].filter((text) =>
+    text.getBoundingClientRect().right > text.closest('.chart').getBoundingClientRect().right + 1
+).map((text) => text.textContent)"""
 HOSTILE = "</script><script>alert(1)</script><img src=//x onerror=alert(1)>\" onclick='alert(1)' =1+1 | `@all`"
 
 
@@ -127,7 +136,7 @@ def test_html_says_everything(both: tuple[Run, Run]) -> None:
     assert "Naive moved 13.09 GB through HBM." in text
     assert "No counter here." in text
     assert "No Run here recorded m, l and acc." in text
-    for number in ("6,610,000,000", "2,118,000,000", "0.006336 to 0.006464", "549,755,813,888", "0.0023"):
+    for number in ("6,610,000,000", "2,118,000,000", "0.006336 s to 0.006464 s", "549,755,813,888", "0.0023"):
         assert number in text, number
     for fact in ("NVIDIA H200", "580.159.04", "2.11.0+cu130", "3.6.0", "3.12.3", "2026-11-29", "128 × 64, linear"):
         assert fact in text, fact
@@ -140,16 +149,17 @@ def test_html_folds_raw_samples_away(both: tuple[Run, Run]) -> None:
     series = Series("hbm_read", "B", "cupti-sampling", (0.0, 2e-5), (96e6, 48e6))
     run = dataclasses.replace(both[0], samples={"gpu_time_seconds": (0.0064, 0.0065)}, series=(series,))
     page = Page(FORMATS["html"]((run,)))
-    assert sum(tag == "details" for tag, _ in page.elements) == 3
+    assert sum(tag == "details" for tag, _ in page.elements) == 3  # measurements, passes, series
     assert not page.attributes("open")
-    assert "0.0064 0.0065" in page.text
-    assert "96000000 48000000" in page.text
+    words = " ".join(page.text.split())
+    assert "gpu_time_seconds, s (cuda-event) 0.0064 0.0065" in words
+    assert "time, s hbm_read, B (cupti-sampling) 0 96000000 2e-05 48000000" in words
 
 
 @pytest.mark.usefixtures("pages")
 def test_html_gives_the_reason_for_a_missing_number() -> None:
     text = Page(FORMATS["html"]((cpu_run(),))).text
-    assert text.count(NO_COUNTERS) == 3  # HBM read, HBM write, L2↔SM
+    assert text.count(NO_COUNTERS) == 1  # of HBM read, HBM write, L2↔SM: one footnote
 
 
 @pytest.mark.usefixtures("pages")
@@ -179,6 +189,27 @@ def test_every_page_of_the_app_is_in_the_report(both: tuple[Run, Run]) -> None:
     for view in report_html.all_views():
         assert not hasattr(view, "sheet") or view.TITLE.lower().replace(" ", "-") in names
     assert len(text.encode()) < 10e6
+
+
+def test_each_problem_is_a_chapter_with_every_page(both: tuple[Run, Run]) -> None:
+    text = FORMATS["html"]((*both, cpu_run()))
+    page = Page(text)
+    names = page.attributes("id")
+    assert [link.removeprefix("#") for link in page.attributes("href")] == names
+    slugs = [view.TITLE.lower().replace(" ", "-") for view in report_html.all_views() if hasattr(view, "sheet")]
+    pages = [*slugs, "measurements", "raw-samples"]
+    wanted = [["chapter-1", *(f"{slug}-1" for slug in pages)], ["chapter-2", *(f"{slug}-2" for slug in pages)]]
+    assert names == [*wanted[0], *wanted[1], "chapter-3", "environment-and-settings-3", "repeat-it-3"]
+    assert "another problem" not in page.text
+    assert len(text.encode()) < 10e6
+
+
+def test_no_measurement_is_listed_twice(both: tuple[Run, Run]) -> None:
+    sheets = [view.sheet(both, LIGHT) for view in report_html.all_views() if hasattr(view, "sheet")]
+    assert LISTED_AS_MEASUREMENTS in {item.title for found in sheets for item in found.items}
+    text = Page(FORMATS["html"](both)).text
+    assert LISTED_AS_MEASUREMENTS not in text
+    assert text.count("2,209,000,000 B") == 1  # naive's PV, HBM read
 
 
 def test_json_is_the_document_that_the_runs_page_opens(both: tuple[Run, Run]) -> None:
@@ -237,6 +268,12 @@ def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def test_command_line_without_a_file_says_so_in_one_sentence() -> None:
+    done = call("--format", "md")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "No Run file is named; name one or more, such as examples/full_8k.json.\n"
+
+
 def test_command_line(tmp_path: Path) -> None:
     file, report = tmp_path / "runs.json", tmp_path / "report.md"
     file.write_text(to_json([naive_run(), flash_run()]))
@@ -267,18 +304,14 @@ def test_command_line_refuses_with_one_sentence(
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed.")
 @pytest.mark.parametrize("width", [390, 1440])
-def test_report_in_a_browser(tmp_path: Path, both: tuple[Run, Run], width: int) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run, Run], width: int) -> None:
     file = tmp_path / "report.html"
     file.write_text(FORMATS["html"](both), encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        complaints: list[str] = []
-        requests: list[str] = []
+    complaints: list[str] = []
+    requests: list[str] = []
+    with chromium.new_context(viewport={"width": width, "height": 900}) as context:
+        page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
@@ -287,6 +320,9 @@ def test_report_in_a_browser(tmp_path: Path, both: tuple[Run, Run], width: int) 
         page.wait_for_function("count => document.querySelectorAll('.chart .main-svg').length >= count", arg=charts)
         assert charts >= 1
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert complaints == []
-        assert requests == [file.as_uri()]
-        browser.close()
+        assert page.evaluate(LABELS_CUT_OFF) == []
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.printed:not([open])").count() == 0
+    assert complaints == []
+    assert requests == [file.as_uri()]

@@ -27,6 +27,8 @@ def test_three_significant_digits(value: float, text: str) -> None:
         (None, "–"),
         (0, "0 B"),
         (512, "512 B"),
+        (32, "32 B"),
+        (2.5, "2.50 B"),
         (1000, "1.00 kB"),
         (999_600_000, "1.00 GB"),
         (999_400_000, "999 MB"),
@@ -49,10 +51,18 @@ def test_capacity_in_powers_of_1024() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.28e-3, "1.28 ms"), (0.9996e-3, "1.00 ms"), (32e-9, "32.0 ns"), (2.0, "2.00 s"), (None, "–")]
+    ("value", "text"),
+    [(1.28e-3, "1.28 ms"), (0.9996e-3, "1.00 ms"), (32e-9, "32 ns"), (2.5e-9, "2.50 ns"), (2.0, "2.00 s"), (None, "–")],
 )
 def test_seconds(value: float | None, text: str) -> None:
     assert style.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.05, "1 s"), (5.3, "5 s"), (28.2, "30 s"), (100, "2 min"), (4190, "70 min"), (9000, "2 h")]
+)
+def test_estimates_have_one_digit(value: float, text: str) -> None:
+    assert style.roughly(value) == text
 
 
 def test_flop_rate() -> None:
@@ -85,6 +95,22 @@ def luminance(colour: str) -> float:
 def test_text_has_contrast(theme: style.Theme, ink: str, ground: str) -> None:
     bright, dark = sorted((luminance(getattr(theme, ink)), luminance(getattr(theme, ground))), reverse=True)
     assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("colour", [*style.TENSOR.values(), *style.STATE.values(), *style.KERNEL.values()])
+def test_graphics_have_contrast_in_the_dark(colour: str) -> None:
+    assert contrast(style.shade(colour, style.DARK), style.DARK.card) >= 3
+    assert style.shade(colour, style.LIGHT) == colour
+
+
+@pytest.mark.parametrize("colour", style.DIRECTION.values())
+def test_words_on_a_bar_can_be_read(colour: str) -> None:
+    assert contrast(style.ink_on(colour), colour) >= 4.5
 
 
 def test_kernels_have_one_colour_each_and_libraries_share_one() -> None:

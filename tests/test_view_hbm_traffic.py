@@ -84,8 +84,8 @@ def test_sources_stand_side_by_side_with_their_difference() -> None:
     found = several_sources(compare([fake_runs.naive_run(), fake_runs.flash_run()]))
     assert found is not None
     assert [(row[0], row[2], row[3], row[4], row[5]) for row in found.rows] == [
-        ("naive", "13.0 GB", "nvml-gpm", "13.1 GB (counter)", "-0.7%"),
-        ("flash", "134 MB", "nvml-gpm", "135 MB (counter)", "-0.4%"),
+        ("naive", "13.0 GB", "nvml-gpm", "13.1 GB (counter)", "−0.7%"),
+        ("flash", "134 MB", "nvml-gpm", "135 MB (counter)", "−0.4%"),
     ]
     cpu = several_sources(compare([fake_runs.cpu_run()]))
     assert cpu is not None and cpu.rows[0][-1] == "equal", "the interpreter saw what the schedule says"
@@ -127,6 +127,12 @@ def test_measured_and_derived_bars_look_different() -> None:
     rows = [Stack("a", (Part("read", 1.0, "#000000"),)), Stack("b", (Part("read", 1.0, "#000000"),), is_measured=False)]
     solid, hatched = stacks(rows, "bytes", LIGHT).data
     assert solid.marker.pattern.shape is None and hatched.marker.pattern.shape == "/"
+
+
+def test_a_number_stands_clear_of_the_tick_beside_it() -> None:
+    """A tick just after a bar's end would cross its number; one far away does not."""
+    near, far = (Stack(name, (Part("read", 50.0, "#000000"),), mark=mark) for name, mark in (("a", 60.0), ("b", 100.0)))
+    assert [note.x for note in stacks([near, far], "bytes", LIGHT).layout.annotations] == [60.0, 50.0]
 
 
 def test_names_from_a_run_are_escaped() -> None:

@@ -25,7 +25,9 @@ def trace_of(m: list[list[float]], l: list[list[float]], alpha: list[list[float]
     """A trace whose exact values equal the kernel's, rows from 4 on, tiles of two keys."""
     m_, l_, alpha_ = (PackedArray.pack(np.array(part, dtype=np.float32)) for part in (m, l, alpha))
     acc = PackedArray.pack(np.ones((1, 2, 3), dtype=np.float32))
-    return SoftmaxTrace(0, 0, 4, 4 + len(m), 2, m_, l_, alpha_, l_, m_, l_, l_, acc, acc_tile=2, acc_stride=1)
+    return SoftmaxTrace(
+        0, 0, 4, 4 + len(m), 2, m_, l_, alpha_, l_, m_, l_, l_, acc, acc_tile=2, acc_start=0, acc_stride=1
+    )
 
 
 def articles_row() -> SoftmaxTrace:
@@ -109,12 +111,25 @@ def test_the_accumulator_is_shown_where_it_was_recorded() -> None:
     assert softmax_pages.recorded_tiles(run.softmax) == (0, 1, 2, 3)
     picture = softmax_pages.whole_acc(run, run.softmax, 2, 50, LIGHT)
     assert picture.chart.data[0].z.shape == (16, 16) and picture.chart.data[0].y0 == 48
+    assert picture.caption.endswith("kept every tile. After the last tile, divided by l, it is O.")
+
+
+def test_the_last_tile_is_kept_and_its_acc_divided_by_l_is_o() -> None:
+    """128 KV tiles, every 16th kept, the last of them: 15, 31, …, 127."""
+    run = fake_runs.flash_run()
+    assert run.softmax is not None
+    assert softmax_pages.recorded_tiles(run.softmax) == tuple(range(15, 128, 16))
+    picture = softmax_pages.whole_acc(run, run.softmax, 127, 7936, LIGHT)
+    words = "This is the last tile: divided by l, it is O. Row 7,936 lies in Q tile 62, whose acc was not kept."
+    assert picture.caption.endswith(words)
+    np.testing.assert_array_equal(picture.chart.data[0].z, run.softmax.acc.numpy()[-1])
 
 
 def test_damaged_traces_are_left_out() -> None:
     good = articles_row()
     assert is_whole(good)
     assert not is_whole(replace(good, l=PackedArray.pack(np.zeros((1, 3), np.float32))))
+    assert not is_whole(replace(good, acc_start=-1))
     assert not is_whole(replace(good, alpha=PackedArray((1, 2), "float32", "AAAA")))
     damaged = replace(fake_runs.flash_run(), softmax=replace(good, row_stop=4))
     assert online_softmax.sheet((damaged,), LIGHT).missing
@@ -146,6 +161,37 @@ def test_choosing_a_row_moves_the_program_along() -> None:
     # Row 20 lies in the second tile of 16 rows.
     assert (app.session_state["row"], app.session_state["program"]) == (20, 1)
     assert not app.exception
+
+
+def test_a_row_out_of_range_is_clamped_and_said() -> None:
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"] = (fake_runs.cpu_run(),)
+    app.run()
+    app.number_input(key="softmax.row").set_value(500).run()
+    assert app.session_state["row"] == 63
+    assert [caption.value for caption in app.caption if "500" in caption.value] == [
+        "Row 500 does not exist here, 0 to 63 do: this is Row 63."
+    ]
+    app.run()
+    assert not any("500" in caption.value for caption in app.caption), "said once"
+
+
+def test_the_link_to_the_tiles_brings_kernel_and_program_along() -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from app.views import online_softmax as view
+
+        st.session_state["pages"] = {"tile_schedule": st.Page(lambda: None, title="Tile schedule", url_path="tiles")}
+        st.navigation([*st.session_state["pages"].values(), st.Page(lambda: view.render(st.session_state.runs))])
+        view.render(st.session_state.runs)
+
+    app = AppTest.from_function(script, default_timeout=30)
+    app.session_state["runs"], app.session_state["tile.kernel"] = (fake_runs.cpu_run(),), "naive"
+    app.session_state["row"] = 20
+    app.run()
+    app.button(key="go-tile_schedule").click().run()
+    assert (app.session_state["tile.kernel"], app.session_state["program"]) == ("flash", 1)
 
 
 def test_a_row_that_was_not_recorded_is_named() -> None:

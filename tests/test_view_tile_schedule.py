@@ -123,7 +123,7 @@ def test_timeline_counts_waves_and_finds_a_program() -> None:
     found = lanes(fake_runs.timeline(1024, sms=132, program_ns=160_000))
     assert found is not None
     assert (found.at_once, found.waves, found.longest_queue, found.sms, found.slots) == (132, 8, 8, 132, 1)
-    assert "ran on SM 104 from 480 µs to 640 µs, 3 programs before it" in story(found, 500)
+    assert "ran on SM 104 from 480 µs to 640 µs, 3 programs before it in its lane" in story(found, 500)
 
 
 def test_programs_that_share_an_sm_get_slots() -> None:
@@ -140,14 +140,32 @@ def test_programs_that_share_an_sm_get_slots() -> None:
     assert (found.at_once, found.waves) == (2, 2)
 
 
-def test_many_programs_are_drawn_as_load() -> None:
+def test_many_programs_are_drawn_by_how_long_they_took() -> None:
     found = lanes(fake_runs.timeline(MOST_BARS * 5, sms=132, program_ns=50_000))
     assert found is not None
-    load, chosen = timeline(found, 9000, LIGHT).data
-    assert load.type == "heatmap" and load.z.shape == (132, 400)
-    # 320 ns of every 50 µs are between two programs.
-    assert load.z[0, :390].mean() == pytest.approx(1 - 320 / 50_000, abs=1e-3)
+    lanes_drawn, chosen = timeline(found, 9000, LIGHT).data
+    assert lanes_drawn.type == "heatmap" and lanes_drawn.z.shape == (132, 400)
+    # Each took 50 µs less the 320 ns between two programs.
+    assert lanes_drawn.z[np.isfinite(lanes_drawn.z)] == pytest.approx(49.68)
+    # 20,000 programs on 132 SMs: the last of 152 waves has 68, so SM 68 is idle during the last stretch.
+    assert np.isnan(lanes_drawn.z[68, -1]) and np.isfinite(lanes_drawn.z[67, -1])
     assert list(chosen.base) == [pytest.approx(9000 // 132 * 0.05)]
+
+
+def test_programs_that_share_an_sm_are_drawn_in_lanes_of_their_own() -> None:
+    """Of 400 moments over 400 µs, a runs at the first 100, b all the time, c from 200 on."""
+    trace = ProgramTrace(
+        "flash",
+        PackedArray.pack(np.zeros(MOST_BARS + 3, np.int32)),
+        PackedArray.pack(np.array([0, 0, 200_000] + [400_000] * MOST_BARS)),
+        PackedArray.pack(np.array([100_000, 400_000, 400_000] + [400_000] * MOST_BARS)),
+        32,
+    )
+    found = lanes(trace)
+    assert found is not None and found.slots == 2
+    first, second = timeline(found, 0, LIGHT).data[0].z
+    assert (first[:100] == 100).all() and np.isnan(first[100:200]).all() and (first[200:] == 200).all()
+    assert (second == 400).all()
 
 
 def test_broken_timelines_are_left_out() -> None:
@@ -232,5 +250,21 @@ def test_page_shows_naive_and_runs() -> None:
     app.session_state["tile.kernel"] = "naive"
     app.run()
     assert not app.exception
+    assert (app.slider[0].min, app.slider[0].value, app.slider[0].max) == (1, 4, 4)
     app.button(key="tile.launches.back").click().run()
-    assert app.session_state["tile.launch"] == 2
+    assert (app.session_state["tile.launch"], app.slider[0].value) == (2, 3)
+
+
+def test_a_q_tile_out_of_range_is_clamped_and_said() -> None:
+    app = AppTest.from_function(_page, default_timeout=30).run()
+    app.number_input(key="tile.Q tile").set_value(500).run()
+    assert app.session_state["program"] == 3
+    assert app.caption[0].value == "Q tile 500 does not exist here, 0 to 3 do: this is Q tile 3."
+
+
+def test_play_begins_at_the_first_step_where_the_program_has_ended() -> None:
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["program"], app.session_state["kv_tile"] = 2, 3
+    app.run()
+    app.button(key="tile.player.play").click().run()
+    assert (app.session_state["program"], app.session_state["kv_tile"]) == (2, 0)

@@ -15,6 +15,7 @@ import pytest
 from pebble import ProcessExpired
 
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler import child
 from profiler.device import why_no_gpu
 from profiler.store import StoreError, list_runs, load, save
 from profiler.worker import Job, JobStatus, Worker, explain, worker_for
@@ -224,7 +225,22 @@ def test_a_folder_that_cannot_be_written(cpu_worker: Worker, tmp_path: Path, mon
     monkeypatch.setenv("BYTESCOPE_RUNS", str(tmp_path / "file"))
     status = wait(cpu_worker.submit(FLASH))
     assert (status.state, status.run_ids) == ("failed", ())
-    assert status.error == f"The Run could not be saved in {tmp_path / 'file'}: File exists."
+    assert status.error == f"Nothing could be written to {tmp_path / 'file'}: File exists."
+
+
+def test_a_run_that_cannot_be_saved_is_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up while measuring: the folder was writable before."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"could not be saved in .*file: File exists\. The Run is kept in ") as fault:
+        child.measure_and_save(FLASH[0], "request", str(tmp_path / "file"), str(tmp_path / "progress.json"))
+    (kept,) = (tmp_path / "temporary" / "bytescope-rescued").glob("*.json")
+    assert str(kept) in str(fault.value) and load(kept)[0].workload == FLASH[0]
+
+
+def test_a_full_disk_costs_the_progress_line_and_nothing_else(runs: Path, tmp_path: Path) -> None:
+    run_id = child.measure_and_save(FLASH[0], "request", str(runs), str(tmp_path / "missing" / "progress.json"))
+    assert load(runs / f"{run_id}.json")[0].workload == FLASH[0]
 
 
 def test_nothing_is_left_in_the_temporary_folder(

@@ -57,7 +57,7 @@ def render(runs: tuple[Run, ...]) -> None:
         return
     names = [name for name, _, _ in found]
     chosen = st.session_state.get("softmax.run")
-    _, run, trace = found[names.index(chosen) if chosen in names else 0]
+    name, run, trace = found[names.index(chosen) if chosen in names else 0]
     colours = page.theme()
     state = row_state(trace, int(st.session_state.get("row", trace.row_stop - 1)))
     kv_tile = st.session_state.get("kv_tile")
@@ -66,14 +66,16 @@ def render(runs: tuple[Run, ...]) -> None:
     left, right = st.columns([7, 5])
     with left:
         panels = softmax_pages.along_row(state, kv_tile, colours)
-        with page.card("One row, tile by tile", panels.caption):
+        with page.card("One row, tile by tile", panels.caption, sources=panels.sources):
             _pickers(names, run, trace, state.row)
             st.plotly_chart(panels.chart, key="softmax.row-panels", theme=None, config=page.CHART_CONFIG)
     with right:
         _all_rows(trace, state.row, kv_tile, colours)
         _accumulator(run, trace, state.row, kv_tile, colours)
-    with st.container(horizontal=True):
-        page.link("tile_schedule", "The tiles of this row's program")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        page.go_button(
+            "tile_schedule", "The tiles of this row's program", lambda: _show_tiles(name, run, trace, state.row)
+        )
         page.link("hbm_traffic", "Where the bytes go")
 
 
@@ -83,28 +85,39 @@ def _pickers(names: list[str], run: Run, trace: SoftmaxTrace, row: int) -> None:
     st.session_state["softmax.row"] = row
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(
-            f"Row, {trace.row_start:,} to {trace.row_stop - 1:,}", trace.row_start, trace.row_stop - 1, width=170,
-            key="softmax.row", on_change=_picked, args=(run, trace), help="A row of Q, and so of S and O: one query",
+            f"Row, {trace.row_start:,} to {trace.row_stop - 1:,}", step=1, width=170, key="softmax.row",
+            on_change=_picked, args=(run, trace), help="A row of Q, and so of S and O: one query",
         )  # fmt: skip
         if len(names) > 1:
             st.selectbox("Run", names, key="softmax.run", width=200)
         for term, meaning in TERMS.items():
             st.caption(term, help=meaning, width="content")
-    if asked != row:
+    if words := place.take_remark():
+        st.caption(words)
+    elif asked != row:
         st.caption(f"Row {asked:,}, chosen on the tile schedule, was not recorded; row {row:,} is the nearest.")
 
 
 def _picked(run: Run, trace: SoftmaxTrace) -> None:
+    _go_to_row(run, trace, place.clamped("Row", st.session_state["softmax.row"], trace.row_start, trace.row_stop - 1))
+
+
+def _go_to_row(run: Run, trace: SoftmaxTrace, row: int) -> None:
     work = run.workload
     grid = Subject("", work.kernel, work.problem, work.tile or TileConfig()).schedule.tiles
     if grid is not None:
-        place.go_to_row(grid, trace.batch, trace.head, int(st.session_state["softmax.row"]))
+        place.go_to_row(grid, trace.batch, trace.head, row)
+
+
+def _show_tiles(name: str, run: Run, trace: SoftmaxTrace, row: int) -> None:
+    place.choose_kernel(name)
+    _go_to_row(run, trace, row)
 
 
 def _all_rows(trace: SoftmaxTrace, row: int, kv_tile: int | None, theme: Theme) -> None:
     choice = st.session_state.get("softmax.map") or "α"
     item = softmax_pages.all_rows(trace, "alpha" if choice == "α" else "m", row, kv_tile, theme)
-    with page.card("All recorded rows", item.caption):
+    with page.card("All recorded rows", item.caption, sources=item.sources):
         st.segmented_control("Shown", ("α", "m"), default="α", key="softmax.map", label_visibility="collapsed")
         st.plotly_chart(item.chart, key="softmax.all-rows", theme=None, config=page.CHART_CONFIG)
 
@@ -117,7 +130,7 @@ def _accumulator(run: Run, trace: SoftmaxTrace, row: int, kv_tile: int | None, t
     at = st.session_state.get("softmax.acc", nearest)
     at = at if at in tiles else nearest
     item = softmax_pages.whole_acc(run, trace, at, row, theme)
-    with page.card(item.title, item.caption):
+    with page.card(item.title, item.caption, sources=item.sources):
         if len(tiles) > 1:
             st.session_state["softmax.acc"] = at
             st.select_slider("After KV tile", tiles, key="softmax.acc")

@@ -2,28 +2,28 @@
 
 from collections.abc import Callable
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from app import page, recorded
-from app.answer import figures, headline
+from app.answer import figures, headline, kind_in_words
 from app.bars import Axis, Bar, Group, bars
 from app.devices import why_no_gpu
 from app.four_kinds import FOUR_KINDS, Bytes
 from app.kinds_chart import kinds_chart
 from app.launch_chart import launch_title
+from app.launch_stacks import launch_stacks
 from app.peak_check import possible_hbm
 from app.picture import Headline, Picture, Sheet, Table
+from app.running_table import while_it_ran
 from app.selection import Comparison, compare
-from app.style import DIRECTION, Theme, capacity, error, kernel_colour, seconds, template, traffic
+from app.style import Theme, capacity, error, kernel_colour, seconds
 from profiler.admission import needs
-from profiler.run import Run
+from profiler.run import Measurement, Run
 
 TITLE = "Overview"
 ICON = ":material/dashboard:"
 ORDER = 10
 EMPTY = "Press Run, or open a recorded H200 run on the Runs page."
-MS, GIB = 1e-3, 2.0**30
 
 
 def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
@@ -38,7 +38,9 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         _peak_memory(comparison, theme),
     )
     drawn = [picture for picture in pictures if picture is not None]
-    tables = [table for table in (_errors(comparison), _missing(comparison)) if table is not None]
+    tables = [
+        table for table in (_errors(comparison), while_it_ran(comparison), _missing(comparison)) if table is not None
+    ]
     return Sheet(headline(comparison), figures(comparison), (*drawn, *tables))
 
 
@@ -67,21 +69,24 @@ NEXT = {
 
 def _four_kinds(comparison: Comparison, theme: Theme) -> Picture:
     caption = "Solid: measured. Hatched: closed form or schedule. A dash: not measured, the reason is on hover."
-    return Picture("Four kinds of bytes", caption, kinds_chart(comparison, theme))
+    return kinds_chart("Four kinds of bytes", caption, comparison, theme, one_unit=kind_in_words(comparison))
 
 
 def _launches(comparison: Comparison, theme: Theme) -> Picture | None:
     """HBM bytes of each launch; requested bytes, and the caption says so, where launches were not counted."""
-    for kind, unit, source in (("hbm", "HBM bytes", "by counter"), ("requested", "requested bytes", "by schedule")):
+    for kind, unit in (("hbm", "HBM bytes"), ("requested", "Requested bytes")):
         run = max(comparison.runs, key=lambda run: len(run.launches(f"{kind}_read_bytes")))
         if len(run.launches(f"{kind}_read_bytes")) < 2:
             continue
         parts = {direction: _by_launch(comparison, run, f"{kind}_{direction}_bytes") for direction in ("read", "write")}
-        caption = f"{unit[0].upper()}{unit[1:]} of each launch, {source}; other kernels beside it as a whole."
+        caption = "Other kernels stand beside the launches as a whole."
         if kind == "requested":
             caption += " HBM bytes were not counted."
-        title = f"Where {run.workload.kernel} spends them"
-        return Picture(title, caption, _stacks(parts, unit, kind == "hbm", theme))
+        else:
+            caption += " A write still in L2 when its launch ends counts for a later one."
+        sources = tuple(dict.fromkeys(m.source for m in run.launches(f"{kind}_read_bytes") if m.value is not None))
+        chart = launch_stacks(parts, unit, kind == "hbm", theme)
+        return Picture(f"{unit} of {run.workload.kernel}, launch by launch", caption, chart, sources)
     return None
 
 
@@ -94,68 +99,33 @@ def _by_launch(comparison: Comparison, run: Run, name: str) -> dict[str, float]:
     return found | {other_name: value for other_name, other in others if (value := other.value(name)) is not None}
 
 
-def _stacks(parts: dict[str, dict[str, float]], unit: str, is_measured: bool, theme: Theme) -> go.Figure:
-    names = list(dict.fromkeys(name for part in parts.values() for name in part))
-    totals = [sum(part.get(name, 0.0) for part in parts.values()) for name in names]
-    unit_name = traffic(max(totals, default=0.0)).rpartition(" ")[2]
-    factor = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit_name, 1.0)
-    figure = go.Figure()
-    for direction, part in parts.items():
-        colour = DIRECTION[direction]
-        marker: dict[str, object] = {"color": colour, "line": {"width": 1, "color": colour}}
-        if not is_measured:
-            marker["pattern"] = {
-                "shape": "/",
-                "fillmode": "replace",
-                "size": 6,
-                "solidity": 0.35,
-                "bgcolor": theme.card,
-            }
-        figure.add_bar(
-            name=direction,
-            x=names,
-            y=[part.get(name, 0.0) / factor for name in names],
-            marker=marker,
-            hovertext=[f"{name}, {direction} {traffic(part.get(name))}" for name in names],
-            hoverinfo="text",
-        )
-    figure.add_scatter(
-        x=names,
-        y=[total / factor for total in totals],
-        text=[traffic(total) for total in totals],
-        mode="text",
-        textposition="top center",
-        hoverinfo="skip",
-        showlegend=False,
-        cliponaxis=False,
-    )
-    figure.update_layout(template=template(theme), barmode="stack", height=250, margin={"t": 30, "b": 8})
-    figure.update_yaxes(title=f"{unit}, {unit_name}", rangemode="tozero", fixedrange=True)
-    figure.update_xaxes(showgrid=False, fixedrange=True, tickfont={"color": theme.ink})
-    return figure
-
-
 def _times(comparison: Comparison, theme: Theme) -> Picture | None:
-    groups = []
-    for name, run in _named(comparison):
-        found = run.find("gpu_time_seconds")
-        value, spread, reason = (None, None, "") if found is None else (found.value, found.spread, found.note)
-        colour = kernel_colour(run.workload.kernel)
-        groups.append(Group(name, (Bar("", value, seconds(value), colour, True, reason, spread=spread),)))
-    if all(group.bars[0].value is None for group in groups):
+    found = [run.find("gpu_time_seconds") for run in comparison.runs]
+    longest = max((part.value for part in found if part is not None and part.value is not None), default=None)
+    if longest is None:
         return None
+    groups = []
+    for (name, run), part in zip(_named(comparison), found, strict=True):
+        value, spread, reason = (None, None, "") if part is None else (part.value, part.spread, part.note)
+        colour = kernel_colour(run.workload.kernel, theme)
+        groups.append(Group(name, (Bar("", value, seconds(value), colour, True, reason, spread=spread),)))
+    unit = seconds(longest).rpartition(" ")[2]
+    axis = Axis(f"time, {unit}", {"s": 1.0, "ms": 1e-3, "µs": 1e-6}.get(unit, 1e-9))
     caption = "Median; the whisker spans the 20th to the 80th percentile."
-    return Picture("Time", caption, bars(groups, Axis("time, ms", MS), theme))
+    return Picture("Time", caption, bars(groups, axis, theme), _sources(found))
 
 
 def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
-    groups = []
-    for name, run in _named(comparison):
-        measured, before = run.find("peak_allocated_bytes"), run.value("baseline_allocated_bytes")
-        value = None if measured is None else measured.value
-        reason = "" if measured is None else measured.note
-        need, colour = needs(run.workload), kernel_colour(run.workload.kernel)
+    found = [run.find("peak_allocated_bytes") for run in comparison.runs]
+    if all(part is None or part.value is None for part in found):
+        return None
+    groups, largest = [], 0.0
+    for (name, run), measured in zip(_named(comparison), found, strict=True):
+        before = run.value("baseline_allocated_bytes")
+        value, reason = (None, "") if measured is None else (measured.value, measured.note)
+        need, colour = needs(run.workload), kernel_colour(run.workload.kernel, theme)
         predicted, inputs = float(need.total_bytes), float(sum(need.tensors[tensor] for tensor in "qkv"))
+        largest = max(largest, predicted, value or 0.0)
         groups.append(
             Group(
                 name,
@@ -165,10 +135,14 @@ def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
                 ),
             )
         )
-    if all(group.bars[1].value is None for group in groups):
-        return None
+    unit = capacity(largest).rpartition(" ")[2]
+    axis = Axis(f"memory, {unit}", {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10}.get(unit, 1.0))
     caption = "Hatched: predicted. Solid: torch's allocator. Pale: there before the pass (inputs, workspaces)."
-    return Picture("Peak memory", caption, bars(groups, Axis("memory, GiB", GIB), theme))
+    return Picture("Peak memory", caption, bars(groups, axis, theme), (*_sources(found), "model"))
+
+
+def _sources(found: list[Measurement | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.source for part in found if part is not None and part.value is not None))
 
 
 def _errors(comparison: Comparison) -> Table:

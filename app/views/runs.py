@@ -11,7 +11,8 @@ from app.command import command
 from app.history import MOST_FILES, Entry, Folder, read_folder
 from app.picture import Headline, Table
 from app.selection import names
-from app.style import error, seconds, traffic
+from app.style import SOURCE_BADGE, error, seconds, traffic
+from kernels.problem import TileConfig
 from profiler.codec import NotARun
 from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
 from profiler.store import runs_folder
@@ -47,7 +48,10 @@ def _headline(runs: Sequence[Run], saved: Folder) -> Headline:
 def _shown(runs: tuple[Run, ...]) -> None:
     with page.card("Shown on every page", "The exact command that repeats them is below; the report opens offline."):
         columns = ("run", "problem", "device", "made", "HBM", "time", "error")
-        st.html(page.table_html(Table("", "", columns, tuple(map(_row, names(runs), runs)))))
+        entries = [Entry.of(run, Path()) for run in runs]
+        rows = tuple(map(_row, names(runs), entries))
+        sources = tuple(("", "", "", "", *entry.sources) for entry in entries)
+        st.html(page.table_html(Table("", "", columns, rows, sources=sources)))
         st.code(command([run.workload for run in runs]), language="bash", wrap_lines=True)
         with st.container(horizontal=True):
             stem = f"bytescope-{runs[-1].id}"
@@ -68,13 +72,17 @@ def _report(runs: tuple[Run, ...]) -> Callable[[], str]:
     return make
 
 
-def _row(name: str, run: Run) -> tuple[str, ...]:
-    entry = Entry.of(run, Path())
-    return (name, run.workload.problem.label, _device(entry), _when(run.created), *_numbers(entry))
+def _row(name: str, entry: Entry) -> tuple[str, ...]:
+    return (name, entry.workload.problem.label, _device(entry), _when(entry.created), *_numbers(entry))
 
 
 def _numbers(entry: Entry) -> tuple[str, str, str]:
     return traffic(entry.hbm_bytes), seconds(entry.gpu_time_seconds), error(entry.relative_error)
+
+
+def _badged(number: str, source: str) -> str:
+    """A number and its badge's word, for a table that draws no badges."""
+    return f"{number} · {SOURCE_BADGE[source]}" if source else number
 
 
 def _device(entry: Entry) -> str:
@@ -104,10 +112,9 @@ def _history(saved: Folder) -> None:
             "tile": [_tile(entry) for entry in entries],
             "device": [_device(entry) for entry in entries],
             "L2": [entry.workload.l2 if entry.workload.on_gpu else "–" for entry in entries],
-            "HBM": [_numbers(entry)[0] for entry in entries],
-            "time": [_numbers(entry)[1] for entry in entries],
-            "error": [_numbers(entry)[2] for entry in entries],
         }
+        for index, column in enumerate(("HBM", "time", "error")):
+            rows[column] = [_badged(_numbers(entry)[index], entry.sources[index]) for entry in entries]
         picked = st.dataframe(rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="history")
         chosen = [entries[index] for index in picked["selection"]["rows"] if index < len(entries)]
         label = f"Show {len(chosen)} selected" if chosen else "Show selected"
@@ -116,7 +123,14 @@ def _history(saved: Folder) -> None:
 
 def _tile(entry: Entry) -> str:
     tile = entry.workload.tile
-    return "–" if tile is None else f"{tile.BLOCK_M}×{tile.BLOCK_N}, {tile.num_warps} warps, {tile.num_stages} stages"
+    if tile is None:
+        return "–"
+    parts = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in _counts(tile))
+    return f"{tile.BLOCK_M}×{tile.BLOCK_N}, {', '.join(parts)}"
+
+
+def _counts(tile: TileConfig) -> tuple[tuple[int, str], ...]:
+    return ((tile.num_warps, "warp"), (tile.num_stages, "stage"))
 
 
 def _open_file() -> None:

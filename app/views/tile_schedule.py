@@ -20,7 +20,7 @@ ICON = ":material/grid_on:"
 ORDER = 30
 ARTICLE = AttentionProblem(seq_len_q=16, seq_len_kv=16, head_dim=16, dtype="float32"), TileConfig(4, 4)
 PLAY_TICKS = 48  # a program of more steps than that is played several tiles at a time
-KERNEL, LAUNCH = "tile.kernel", "tile.launch"
+LAUNCH = "tile.launch"
 
 
 def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
@@ -45,15 +45,16 @@ def render(runs: tuple[Run, ...]) -> None:
     """Draw the page around one moment that can be stepped, played and picked."""
     state = st.session_state
     found = subjects(runs, state.get("problem", ARTICLE[0]), state.get("tile", ARTICLE[1]))
-    subject = next((subject for subject in found if subject.name == state.get(KERNEL)), found[0])
-    state[KERNEL] = subject.name
+    subject = next((subject for subject in found if subject.name == place.kernel()), found[0])
+    place.choose_kernel(subject.name)
     page.headline(tile_pages.headline(subject))
     stage = _launch_stage if subject.schedule.tiles is None else _tile_stage
     playing = player.is_playing()
     run_every = player.PLAY_SECONDS if playing else None
     st.fragment(stage, run_every=run_every)(subject, tuple(one.name for one in found), playing)
     with st.container(horizontal=True):
-        page.link("online_softmax", "m, l and acc of this Q tile")
+        if subject.schedule.tiles is not None:
+            page.link("online_softmax", "m, l and acc of this Q tile")
         page.link("hbm_traffic", "Where the bytes go")
 
 
@@ -63,12 +64,14 @@ def _tile_stage(subject: Subject, names: tuple[str, ...], has_timer: bool) -> No
     assert grid is not None
     if player.ticks():
         _play_on(place.here(grid))
-    if player.is_playing() != has_timer or st.session_state.get(KERNEL, subject.name) != subject.name:
+    if player.is_playing() != has_timer or place.kernel() != subject.name:
         st.rerun()
     moment = place.here(grid)
     with _row():
         _pickers(subject, names, moment)
         player.controls(_steps(moment), "tile.player")
+    if words := place.take_remark():
+        st.caption(words)
     colours = page.theme()
     matrix = tile_pages.matrix(subject, moment, colours)
     near = tile_pages.neighbourhood(subject, moment, colours)
@@ -105,7 +108,7 @@ def _steps(moment: Moment) -> Steps:
 
 def _play_on(moment: Moment) -> None:
     """One tick further; the last tile of the last Q tile ends it, and from there it begins anew."""
-    stride = max(1, moment.steps // PLAY_TICKS)
+    stride = player.speed() * max(1, moment.steps // PLAY_TICKS)
     is_last = moment.step == moment.steps - 1
     then = moment.after() if is_last else Moment(moment.grid, moment.program, moment.step + stride)
     place.go_to(then)
@@ -124,14 +127,18 @@ def _pickers(subject: Subject, names: tuple[str, ...], moment: Moment) -> None:
             key = f"tile.{label}"
             st.session_state[key] = value
             words = f"{label}, 0 to {count - 1:,}"
-            st.number_input(words, 0, count - 1, key=key, on_change=_picked, args=(moment,), width=136)
+            st.number_input(words, step=1, key=key, on_change=_picked, args=(moment,), width=136)
 
 
 def _picked(moment: Moment) -> None:
     grid, (batch, head) = moment.grid, moment.batch_head
     batch, head, q_tile = (
-        int(st.session_state.get(f"tile.{label}", value))
-        for label, value in (("Batch", batch), ("Head", head), ("Q tile", moment.q_tile))
+        place.clamped(label, st.session_state.get(f"tile.{label}", value), 0, count - 1)
+        for label, value, count in (
+            ("Batch", batch, grid.problem.batch),
+            ("Head", head, grid.problem.heads),
+            ("Q tile", moment.q_tile, grid.q_tiles),
+        )
     )
     program = (batch * grid.problem.heads + head) * grid.q_tiles + q_tile
     place.go_to(Moment.at_tile(grid, program, moment.kv_tile or 0))
@@ -146,7 +153,7 @@ def _kernel_picker(names: tuple[str, ...], chosen: str) -> None:
 
 
 def _choose(name: str) -> None:
-    st.session_state[KERNEL] = name
+    place.choose_kernel(name)
     player.stop()
 
 
@@ -176,13 +183,15 @@ def _launch_stage(subject: Subject, names: tuple[str, ...], has_timer: bool) -> 
         state[LAUNCH] = at = at + 1 if at < last else 0
         if at == last:
             player.stop()
-    if player.is_playing() != has_timer or st.session_state.get(KERNEL, subject.name) != subject.name:
+    if player.is_playing() != has_timer or place.kernel() != subject.name:
         st.rerun()
     go = partial(state.__setitem__, LAUNCH)
     back, forward = partial(go, max(0, at - 1)), partial(go, min(last, at + 1))
     with _row():
         _kernel_picker(names, subject.name)
-        player.controls(Steps("Launch", 0, last, at, go, back, forward), "tile.launches")
+        player.controls(
+            Steps("Launch", 1, last + 1, at + 1, lambda launch: go(launch - 1), back, forward), "tile.launches"
+        )
     left, right = st.columns([7, 5])
     with left:
         page.picture(tile_pages.launches(subject, at, page.theme()), "tile.launch-map")

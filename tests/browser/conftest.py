@@ -1,7 +1,8 @@
-"""A real dashboard on a free port, and Chromium to drive it; skipped by name where Chromium is missing."""
+"""A real dashboard on a free port, and sessions of Chromium on it."""
+
+from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,22 +11,16 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 START_SECONDS = 60.0
-expect.set_options(timeout=30_000)
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 
 @dataclass
@@ -55,17 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.browser)
-            if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip(reason="Chromium is not installed."))
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """One browser for all tests."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +114,7 @@ def _session(chromium: Browser, dashboard: Dashboard, width: int, height: int, s
     page.on("request", lambda request: None if "127.0.0.1" in request.url else complaints.append(request.url))
     page.goto(dashboard.url)
     page.locator("h1").wait_for()
+    page.locator(IDLE).wait_for()  # what is typed while the first run still draws would be lost
     yield page
     context.close()
     assert [line for line in complaints if not line.startswith(("blob:", "data:"))] == []

@@ -1,0 +1,72 @@
+"""What the report's pages are made of, as HTML: cards, charts, tables whose reasons stand below as footnotes."""
+
+from collections.abc import Sequence
+from html import escape
+
+import plotly.graph_objects as go
+
+from app import page
+from app.picture import Picture, Sheet, Table
+
+# The report's Measurements hold the same rows, and more.
+LISTED_AS_MEASUREMENTS = "Every measurement of traffic"
+
+
+def sheet(shown: Sheet) -> str:
+    """Everything one page says."""
+    headline = page.headline_html(shown.headline) if shown.headline else ""
+    figures = page.figures_html(shown.figures) if shown.figures else ""
+    missing = f'<p class="bs-empty">{escape(shown.missing)}</p>' if shown.missing else ""
+    return headline + figures + missing + cards([i for i in shown.items if i.title != LISTED_AS_MEASUREMENTS])
+
+
+def cards(items: Sequence[Picture | Table]) -> str:
+    """Pictures and tables side by side where there is room."""
+    return f'<div class="cards">{"".join(map(_card, items))}</div>' if items else ""
+
+
+def box(content: str) -> str:
+    """One card around HTML."""
+    return f'<div class="cards"><div class="card">{content}</div></div>'
+
+
+def folded(title: str, about: str, content: str, kind: str = "") -> str:
+    """HTML that opens on a click; of kind `printed` it is open on paper."""
+    summary = f"<summary>{escape(title)} <span>{escape(about)}</span></summary>"
+    return f'<details class="{kind}">{summary}{content}</details>'
+
+
+def table(item: Table) -> str:
+    """A table; paper has no hover, so each reason is a footnote, once however many cells share it."""
+    notes: dict[str, int] = {}
+
+    def footnote(shown: str, reason: str) -> str:
+        return f"{shown}<sup>{notes.setdefault(reason, len(notes) + 1)}</sup>"
+
+    cells = page.table_html(item, footnote)
+    below = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return cells + (f'<ol class="notes">{below}</ol>' if below else "")
+
+
+def _card(item: Picture | Table) -> str:
+    if isinstance(item, Picture):
+        kind, content = "card picture", _chart(item.title, item.chart)
+        badges = "".join(f" {page.badge(source)}" for source in item.sources)
+    else:
+        kind, content, badges = "card wide" if len(item.columns) > 5 else "card", table(item), ""
+    # Pages say where the mouse finds a reason; here tables of the same page and Measurements give it.
+    caption = item.caption.replace(" on hover", " below")
+    return (
+        f'<figure class="{kind}"><p class="bs-card-title">{escape(item.title)}{badges}</p>'
+        f'<p class="bs-caption">{escape(caption)}</p>{content}</figure>'
+    )
+
+
+def _chart(title: str, chart: go.Figure) -> str:
+    # "<" is the only character that could end the element early; JSON may spell it as an escape.
+    data = chart.to_json().replace("<", "\\u003c")
+    height = chart.layout.height or 450
+    return (
+        f'<div class="chart" role="img" aria-label="{escape(title)}" style="height:{height:.0f}px"></div>'
+        f'<script type="application/json">{data}</script>'
+    )

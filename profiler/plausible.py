@@ -1,0 +1,114 @@
+"""Whether a Run read from a file can have happened: sizes that fit its Workload, values within nature's bounds."""
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels.problem import TileConfig
+from profiler.codec import NotARun, PackedArray
+
+if TYPE_CHECKING:
+    from profiler.run import Measurement, ProgramTrace, Run, SoftmaxTrace
+
+MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
+MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
+LARGEST, SMALLEST = 1e24, 1e-18
+MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
+CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ")
+
+
+def require_plausible(run: "Run", place: str) -> None:
+    """Raise NotARun, naming the place, for a Run that no measurement can have made."""
+    if not CREATED.fullmatch(run.created):
+        raise NotARun(f"{place}.created is {run.created[:40]!r}; it should be like 2026-11-29T15:59:09Z.")
+    _require_short_texts(run, place)
+    if len(run.measurements) > MAX_MEASUREMENTS or len({m.launch for m in run.measurements}) > MAX_LAUNCHES:
+        raise NotARun(f"{place} has more than {MAX_MEASUREMENTS} measurements or {MAX_LAUNCHES} launches.")
+    for measurement in run.measurements:
+        _require_possible(measurement, f"{place}.{measurement.name[:40]}")
+    samples = list(run.samples.values())
+    samples += [part for series in run.series for part in (series.seconds, series.values)]
+    if sum(map(len, samples)) > MAX_SAMPLES:
+        raise NotARun(f"{place} has more than {MAX_SAMPLES:,} samples.")
+    if any(not _is_possible(value) for values in samples for value in values):
+        raise NotARun(f"{place} has a sample that no clock or counter gives.")
+    if any(len(series.seconds) != len(series.values) for series in run.series):
+        raise NotARun(f"{place} has a series with more times than values, or fewer.")
+    if run.softmax is not None:
+        _require_fitting_state(run.softmax, run, f"{place}.softmax")
+    if run.timeline is not None:
+        _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
+
+
+def _require_short_texts(run: "Run", place: str) -> None:
+    texts = [run.request, run.recorded, *run.environment, *run.environment.values(), run.device.name]
+    texts += [run.device.device, run.device.driver or "", run.device.peak_hbm_source, run.device.peak_flops_source]
+    texts += [text for m in run.measurements for text in (m.name, m.note, m.launch or "")]
+    texts += [text for series in run.series for text in (series.name, series.unit, series.source)]
+    if any(len(text) > MAX_TEXT or not text.isprintable() for text in (*texts, *run.samples, *run.phases)):
+        raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
+
+
+def _require_possible(measurement: "Measurement", place: str) -> None:
+    values = (measurement.value, *(measurement.spread or ()))
+    if any(value is not None and not _is_possible(value) for value in values):
+        raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
+    if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
+        raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+
+
+def _is_possible(value: float) -> bool:
+    return value == 0 or SMALLEST <= abs(value) <= LARGEST
+
+
+def _require_fitting_state(softmax: "SoftmaxTrace", run: "Run", place: str) -> None:
+    problem, tile = run.workload.problem, run.workload.tile or TileConfig()
+    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
+    rows = softmax.row_stop - softmax.row_start
+    inside = 0 <= softmax.row_start < softmax.row_stop <= problem.seq_len_q
+    inside &= 0 <= softmax.batch < problem.batch and 0 <= softmax.head < problem.heads
+    if not inside or softmax.BLOCK_N != tile.BLOCK_N:
+        raise NotARun(f"{place} is of rows, heads or tiles that its problem does not have.")
+    states = [
+        getattr(softmax, name) for name in ("m", "l", "alpha", "acc_norm", "exact_m", "exact_l", "exact_acc_norm")
+    ]
+    if any(state.shape != (rows, kv_tiles) for state in states):
+        raise NotARun(f"{place} should hold {rows} rows of {kv_tiles} KV tiles.")
+    acc_rows = min(tile.BLOCK_M, problem.seq_len_q - softmax.acc_tile * tile.BLOCK_M)
+    fits = softmax.acc_stride >= 1 and 0 <= softmax.acc_start < softmax.acc_stride and acc_rows >= 1
+    steps = -(-kv_tiles // max(softmax.acc_stride, 1))
+    if not fits or softmax.acc_tile < 0 or softmax.acc.shape != (steps, acc_rows, problem.head_dim):
+        raise NotARun(f"{place}.acc does not fit its problem and tile.")
+    _require_unpacked((*states, softmax.acc), "float32", place)
+
+
+def _require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) -> None:
+    kernel, tile = run.workload.attention_kernel, run.workload.tile or TileConfig()
+    tiles = kernel.schedule(run.workload.problem, tile).tiles
+    programs = None if tiles is None or tiles.programs > MAX_PROGRAMS else tiles.programs
+    arrays = (timeline.sm, timeline.start_ns, timeline.end_ns)
+    if any(array.shape != (programs,) for array in arrays) or timeline.timer_step_ns < 1:
+        raise NotARun(f"{place} should hold {programs} programs and the step of their clock.")
+    _require_unpacked((timeline.sm,), "int32", place)
+    _require_unpacked((timeline.start_ns, timeline.end_ns), "int64", place)
+    sm, start, end = (array.numpy() for array in arrays)
+    if sm.min() < 0 or sm.max() >= MAX_SMS or start.min() < 0 or bool((end < start).any()):
+        raise NotARun(f"{place} has an SM or a time that no GPU gives.")
+    if int(end.max()) > MAX_NANOSECONDS:
+        raise NotARun(f"{place} lasts longer than an hour.")
+    # +1 at each start, −1 at each end, ends first: the running sum over an SM is what it holds at once.
+    change = np.repeat([1, -1], programs or 0)
+    order = np.lexsort((change, np.concatenate([start, end]), np.concatenate([sm, sm])))
+    if int(change[order].cumsum().max()) > MAX_CTAS_OF_AN_SM:
+        raise NotARun(f"{place} has more than {MAX_CTAS_OF_AN_SM} programs on one SM at once.")
+
+
+def _require_unpacked(arrays: tuple[PackedArray, ...], dtype: str, place: str) -> None:
+    if any(array.dtype != dtype for array in arrays) or sum(array.nbytes for array in arrays) > MAX_ARRAY_BYTES:
+        raise NotARun(f"{place} has an array that is not {dtype}, or arrays above {MAX_ARRAY_BYTES >> 20} MiB.")
+    try:
+        for array in arrays:
+            array.numpy()
+    except NotARun as fault:
+        raise NotARun(f"{place}: {fault}") from fault
