@@ -89,7 +89,7 @@ def _times(factor: float) -> str:
 def _sentence(two: Pair) -> str:
     """HBM bytes where every Run has them, else requested bytes; the verb tells which."""
     runs = _both_runs(two)
-    names = [name.capitalize() for name in (two.baseline_name, two.name) if name]
+    names = [name[:1].upper() + name[1:] for name in (two.baseline_name, two.name) if name]
     for kind, verb, place in ((possible_hbm, "moved", " through HBM"), (requested, "requests", "")):
         sizes = [size for run in runs if (size := kind(run).value) is not None]
         if len(sizes) < len(runs):

@@ -105,7 +105,12 @@ def _draw(figure: go.Figure, y: float, bar: Bar, value: float, factor: float, th
     marker: dict[str, object] = {"color": bar.colour, "line": {"width": 1, "color": bar.colour}}
     if not bar.is_measured:
         marker["pattern"] = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.35, "bgcolor": theme.card}
-    common = {"y": [y], "orientation": "h", "width": BAR_PIXELS - 4, "hovertext": f"{bar.name} {bar.text}".strip()}
+    common = {
+        "y": [y],
+        "orientation": "h",
+        "width": BAR_PIXELS - 4,
+        "hovertext": escape(f"{bar.name} {bar.text}".strip()),
+    }
     if lead > 0:
         figure.add_bar(x=[lead], marker=marker, opacity=0.4, hoverinfo="text", **common)
     error = None

@@ -1,5 +1,7 @@
 """Bytes of each launch as upright bars, read and written on top of each other."""
 
+from html import escape
+
 import plotly.graph_objects as go
 
 from app.stack_chart import HATCH
@@ -13,6 +15,7 @@ def launch_stacks(
 ) -> go.Figure:
     """parts: direction, then launch, then bytes. Pieces name their direction; a legend does where none has room."""
     names = list(dict.fromkeys(name for part in parts.values() for name in part))
+    shown = [escape(name) for name in names]  # Plotly reads a subset of HTML
     totals = [sum(part.get(name, 0.0) for part in parts.values()) for name in names]
     tallest = max(totals, default=0.0)
     unit = traffic(tallest).rpartition(" ")[2]
@@ -27,7 +30,7 @@ def launch_stacks(
         labels = [direction if size >= ROOM * tallest and is_measured else "" for size in sizes]
         figure.add_bar(
             name=direction,
-            x=names,
+            x=shown,
             y=[size / factor for size in sizes],
             marker=marker,
             text=labels,
@@ -35,12 +38,12 @@ def launch_stacks(
             insidetextanchor="middle",
             textangle=0,
             textfont={"color": ink_on(colour), "size": 12},
-            hovertext=[f"{name}, {direction} {traffic(part.get(name))}" for name in names],
+            hovertext=[f"{escape(name)}, {direction} {traffic(part.get(name))}" for name in names],
             hoverinfo="text",
             showlegend=not any(labels),
         )
     figure.add_scatter(
-        x=names,
+        x=shown,
         y=[total / factor for total in totals],
         text=[f"{significant(total / factor)} {unit}" for total in totals],
         mode="text",

@@ -212,3 +212,8 @@ def link(view: str, label: str, help: str = "") -> None:
     target = st.session_state.get("pages", {}).get(view)
     if target is not None:
         st.page_link(target, label=label, icon=":material/arrow_forward:", help=help or None)
+
+
+def plain(text: str) -> str:
+    """Text of a Run for a place where Streamlit reads Markdown: every sign that could mean something is escaped."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>$:&])", r"\\\1", text)

@@ -63,7 +63,7 @@ def start(workloads: tuple[Workload, ...], timeout: float) -> None:
     """Hand Workloads to the device's worker; earlier results stay until new ones are there."""
     dismiss()
     job = worker_for(workloads[0].device).submit(workloads, timeout)
-    st.session_state.job, st.session_state.taken = job, 0
+    st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
     _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
 
 
@@ -71,25 +71,28 @@ def job() -> Job | None:
     """The Job that this session waits for; a fresh session (a reloaded page) takes up the server's last one."""
     if "job" not in st.session_state:
         running = [one for one in _jobs() if not one.status().is_over]
-        st.session_state.job, st.session_state.taken = (running[-1] if running else None), 0
+        st.session_state.job = running[-1] if running else None
+        st.session_state.taken, st.session_state.finished = 0, ()
     found: Job | None = st.session_state.job
     return found
 
 
 def collect(status: JobStatus) -> bool:
     """Select what the Job has finished so far and note how it ended; True if the page must be drawn anew."""
-    fresh = len(status.run_ids) > st.session_state.taken
-    if fresh:
-        st.session_state.taken = len(status.run_ids)
+    fresh = status.run_ids[st.session_state.taken :]
+    for run_id in fresh:
         try:
-            select([run for run_id in status.run_ids for run in load(runs_folder() / f"{run_id}.json")])
+            # Runs taken before are not read again: their files may have gone since.
+            st.session_state.finished += load(runs_folder() / f"{run_id}.json")
+            select(st.session_state.finished)
         except (NotARun, StoreError) as fault:
             notify("error", str(fault))
+        st.session_state.taken += 1
     if status.is_over:
         st.session_state.job = None
         if status.error:
             notify("info" if status.state == "stopped" else "error", status.error)
-    return fresh or status.is_over
+    return bool(fresh) or status.is_over
 
 
 @st.cache_resource(show_spinner=False)

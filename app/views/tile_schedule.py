@@ -149,7 +149,9 @@ def _kernel_picker(names: tuple[str, ...], chosen: str) -> None:
         return
     key = "tile.choice"
     st.session_state[key] = chosen
-    st.segmented_control("Kernel", names, key=key, on_change=lambda: _choose(st.session_state[key] or chosen))
+    st.segmented_control(
+        "Kernel", names, key=key, format_func=page.plain, on_change=lambda: _choose(st.session_state[key] or chosen)
+    )
 
 
 def _choose(name: str) -> None:
