@@ -163,9 +163,7 @@ def _fields(default: str) -> None:
     found = devices()
     if st.session_state["form.device"] not in found:
         st.session_state["form.device"] = default
-    st.selectbox(
-        "Device", list(found), key="form.device", format_func=lambda name: page.plain(f"{name} · {found[name].name}")
-    )
+    st.selectbox("Device", list(found), key="form.device", format_func=lambda name: f"{name} · {found[name].name}")
     _numbers(("batch", "batch"), ("heads", "heads"), ("kv_heads", "kv heads"))
     _numbers(("seq_len_q", "seq_len"), ("seq_len_kv", "kv seq_len"), ("window", "window"))
     left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")

@@ -62,9 +62,7 @@ def _live() -> None:
     names = list(found)
     device = names[0]
     if len(names) > 1:
-        device = st.selectbox(
-            "GPU", names, format_func=lambda name: page.plain(f"{name} · {found[name].name}"), key="live-device"
-        )
+        device = st.selectbox("GPU", names, format_func=lambda name: f"{name} · {found[name].name}", key="live-device")
     now = source.latest(device)
     if now is None:
         page.headline(Headline(f"{found[device].name} has not answered yet.", "Waiting for NVML's first reading."))

@@ -89,7 +89,7 @@ def _pickers(names: list[str], run: Run, trace: SoftmaxTrace, row: int) -> None:
             on_change=_picked, args=(run, trace), help="A row of Q, and so of S and O: one query",
         )  # fmt: skip
         if len(names) > 1:
-            st.selectbox("Run", names, key="softmax.run", width=200, format_func=page.plain)
+            st.selectbox("Run", names, key="softmax.run", width=200)
         for term, meaning in TERMS.items():
             st.caption(term, help=meaning, width="content")
     if words := place.take_remark():
