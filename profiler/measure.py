@@ -120,7 +120,7 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
     problem, kernel = workload.problem, workload.attention_kernel
     schedule = kernel.schedule(problem, workload.tile or TileConfig())
     tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem))
-    split = " + ".join(name.upper() for name in tensors)
+    split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
     per_launch = [
         Measurement(f"requested_{direction}_bytes", float(sum(part.values())), "B", "schedule", launch=launch.name)

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,11 +199,6 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
 
 def _refuse_constant(name: str) -> None:
     raise NotARun(f"The file holds {name}; a measured value is finite or absent.")
-
-
-def same_problem(runs: Iterable[Run]) -> bool:
-    """True where all Runs compute the same thing and so can be compared directly."""
-    return len({run.workload.problem for run in runs}) <= 1
 
 
 def spread_of(samples: tuple[float, ...]) -> tuple[float, float] | None:

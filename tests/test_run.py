@@ -9,7 +9,7 @@ import pytest
 
 from profiler import run as run_module
 from profiler.codec import NotARun
-from profiler.run import Measurement, Run, Series, from_json, same_problem, spread_of, to_document, to_json
+from profiler.run import Measurement, Run, Series, from_json, spread_of, to_document, to_json
 from tests.fake_runs import SMALL, cpu_run, flash_run, naive_run
 
 Document = dict[str, Any]
@@ -159,8 +159,3 @@ def test_find_prefers_measured_and_then_any_value() -> None:
 def test_spread_is_the_20th_and_80th_percentile() -> None:
     assert spread_of(tuple(float(x) for x in range(11))) == (2.0, 8.0)
     assert spread_of((1.0,)) is None
-
-
-def test_same_problem() -> None:
-    assert same_problem([naive_run(), flash_run()]) and same_problem([])
-    assert not same_problem([naive_run(), cpu_run()])
