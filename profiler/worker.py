@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
@@ -57,6 +58,7 @@ class Worker:
         self._guard = threading.Lock()
         self._pool = self._new_pool()
         self._stopped = False
+        self._futures: WeakSet[ProcessFuture[Any]] = WeakSet()
         self._description: ProcessFuture[DeviceInfo] | None = None
 
     def start(self) -> None:
@@ -93,17 +95,25 @@ class Worker:
                 raise CancelledError
             # pebble gives its pool up when the child dies between two tasks.
             if not self._pool.active:
-                self._pool.stop()
-                self._pool.join()
+                self._end_pool()
                 self._pool = self._new_pool()
-            return self._pool.schedule(function, arguments, timeout=timeout)
+            future = self._pool.schedule(function, arguments, timeout=timeout)
+            self._futures.add(future)
+            return future
 
     def stop(self) -> None:
         """End the child and whatever it does."""
         with self._guard:
             self._stopped = True
-            self._pool.stop()
-            self._pool.join()
+            self._end_pool()
+
+    def _end_pool(self) -> None:
+        self._pool.stop()
+        self._pool.join()
+        # A pool that is stopped forgets the tasks it was at; whoever waits for them would wait for ever.
+        for future in tuple(self._futures):
+            future.cancel()
+        self._futures.clear()
 
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
@@ -180,9 +190,11 @@ class Job:
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
         except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
-            phase = self.status().phase
-            sentence = self._note().get("fatal") or explain(error, self._timeout, phase, self._status.kernel)
-            self._update(state="failed", error=str(sentence))
+            phase, kernel, fatal = self.status().phase, self._status.kernel, self._note().get("fatal")
+            sentence = explain(error, self._timeout, phase, kernel)
+            if fatal is not None:
+                sentence = f"{kernel} lost its CUDA context: {fatal}. A fresh worker is starting; run again."
+            self._update(state="failed", error=sentence)
         finally:
             with suppress(CancelledError):
                 self._worker.schedule(child.unlock, device)
@@ -193,6 +205,8 @@ class Job:
         try:
             return self._schedule(function, *arguments, timeout=timeout).result()
         except BrokenProcessPool:
+            if self._note():
+                raise
             # The child died before it took the task: nothing of it has run.
             return self._schedule(function, *arguments, timeout=timeout).result()
 
@@ -228,6 +242,8 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
         return f"{what} was stopped after {timeout:.0f} s. Choose a smaller problem or a longer time-out."
     if isinstance(error, ProcessExpired):
         return f"{what} ended: the worker process {_how_it_died(error.exitcode)}. A fresh one is starting; run again."
+    if isinstance(error, BrokenProcessPool):
+        return f"{what} ended: the worker process died. A fresh one is starting; run again."
     if isinstance(error, MemoryError):
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
     if isinstance(error, Refused | StoreError):
