@@ -108,12 +108,12 @@ class Worker:
             self._end_pool()
 
     def _end_pool(self) -> None:
-        self._pool.stop()
-        self._pool.join()
         # A pool that is stopped forgets the tasks it was at; whoever waits for them would wait for ever.
         for future in tuple(self._futures):
             future.cancel()
         self._futures.clear()
+        self._pool.stop()
+        self._pool.join()
 
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
