@@ -1,11 +1,10 @@
 """What can be measured on here: the GPUs that NVML tells of, then the CPU, and the memory each has free now."""
 
 from functools import cache
-from pathlib import Path
 
 import streamlit as st
 
-from profiler.device import cpu_device
+from profiler.device import cpu_device, cpu_free_bytes
 from profiler.gpu_feed import GpuFeed
 from profiler.run import DeviceInfo
 from profiler.workload import CPU
@@ -36,12 +35,7 @@ def free_bytes(device: str) -> int | None:
     if device != CPU:
         sample = feed().latest(device)
         return None if sample is None else sample.memory_free_bytes
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        available = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return None
-    return int(available) * 1024
+    return cpu_free_bytes()
 
 
 def device_line(device: str, is_running: bool) -> str:

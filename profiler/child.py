@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
-from profiler.device import cpu_device, detect, limits
+from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, save, write_atomically
 from profiler.workload import CPU, Workload
@@ -84,13 +84,12 @@ def admit_all(workloads: tuple[Workload, ...]) -> None:
             kernel.refuse_shared_memory(workload.problem, tile, gpu, kernel.shared_memory(workload.problem, tile))
 
 
-def free_bytes(device: str) -> int:
+def free_bytes(device: str) -> int | None:
     """Memory that a new tensor could take: the device's free bytes and what torch holds without using it."""
     import torch
 
     if device == CPU:
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        return cpu_free_bytes()
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 

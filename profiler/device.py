@@ -110,6 +110,16 @@ def cpu_device() -> DeviceInfo:
     return DeviceInfo("cpu", name, memory_bytes=memory)
 
 
+def cpu_free_bytes() -> int | None:
+    """Host memory that a new tensor could take; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        available = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return None
+    return int(available) * 1024
+
+
 def limits(device: DeviceInfo) -> GpuLimits | None:
     """What one CTA may use on the device; None on the CPU, and on a GPU whose limits are not known."""
     if device.compute_capability is None or device.shared_memory_per_block is None:
