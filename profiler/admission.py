@@ -42,9 +42,10 @@ def needs(workload: Workload) -> Needs:
 def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free_bytes: int | None) -> None:
     """Raise Refused, with a sentence that says what to change, if `workload` cannot run on `device` now.
 
-    free_bytes is the memory that the device has left; None where it is not known, then memory is not checked.
+    free_bytes is the memory that the device has left; None where it is not known, then memory is not checked. limits
+    is None on the CPU, and for a GPU that no table holds: then only the worker, which asks torch, can check them.
     """
-    if workload.on_gpu != (limits is not None):
+    if workload.on_gpu and device.compute_capability is None:
         raise Refused(f"There is no GPU {workload.device} here; choose device cpu, or open a recorded Run.")
     kernel, problem = workload.attention_kernel, workload.problem
     kernel.refuse(problem, workload.tile or TileConfig(), limits)

@@ -135,6 +135,12 @@ def test_no_such_gpu() -> None:
         admit(workload, DeviceInfo("cuda:3", "none"), None, None)
 
 
+def test_a_gpu_whose_limits_are_not_known_is_a_gpu() -> None:
+    """The form knows a new GPU by NVML only; what a CTA may have there is asked in the worker."""
+    new = replace(H200, name="GB999", compute_capability=(99, 0), shared_memory_per_block=None)
+    admit(Workload("flash", LONG, TileConfig(), "cuda:0"), new, None, None)
+
+
 def test_too_many_steps_to_interpret() -> None:
     problem = AttentionProblem(1, 2, 2, 4096, 4096, 16)
     workload = Workload("flash", problem, TileConfig(32, 32))
