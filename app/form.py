@@ -28,13 +28,18 @@ OTHERS: dict[str, object] = {
 }
 
 
+def prepare() -> None:
+    """Fill the form of a fresh session; before everything else that asks for its values."""
+    if "form-turn" not in st.session_state:
+        st.session_state["form-turn"] = 0
+        default = next(iter(devices()))
+        _put(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
+
+
 @st.fragment
 def draw() -> None:
     """Draw the form; a click on Run starts a Job and redraws the page."""
-    default = next(iter(devices()))
-    if "form.heads" not in st.session_state:
-        _put(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
-    _fields(default)
+    _fields(next(iter(devices())))
     wanted, reason = check(values())
     if wanted:
         # What pages show of schedules before anything has run.
@@ -56,7 +61,7 @@ def draw() -> None:
             if worker.why_not is not None:
                 page.message("error", worker.why_not)
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
-            session.start(wanted, _seconds(st.session_state["form.timeout"]))
+            session.start(wanted, _seconds(values()["timeout"]))
             st.rerun()
 
 
@@ -77,8 +82,18 @@ def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
 
 def values() -> dict[str, object]:
     """What the form holds now, by field name."""
+    start = key_of("")
     found = {str(key): value for key, value in st.session_state.items()}
-    return {name.removeprefix("form."): value for name, value in found.items() if name.startswith("form.")}
+    return {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)}
+
+
+def key_of(field: str) -> str:
+    """The session's key of a field's widget.
+
+    Each time the server fills the form it makes new widgets. What a browser sends before it has drawn them names
+    the old ones, and so cannot pass for a change of the new: over a slow line that would undo what was filled in.
+    """
+    return f"form.{st.session_state['form-turn']}.{field}"
 
 
 def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
@@ -148,37 +163,43 @@ def cost_html(found: Cost, device: str) -> str:
 
 
 def _put(filled: Mapping[str, object]) -> None:
-    for name, value in filled.items():
-        st.session_state[f"form.{name}"] = value
+    whole = values() | dict(filled)
+    st.session_state["form-turn"] += 1
+    for name, value in whole.items():
+        st.session_state[key_of(name)] = value
 
 
-def _apply_preset(default: str) -> None:
-    if st.session_state["preset"] in PRESETS:
-        _put(fill(st.session_state["preset"], default))
+def _apply_preset(key: str, name: str, default: str) -> None:
+    if st.session_state[key] != name:
+        _put(fill(st.session_state[key], default))
 
 
 def _fields(default: str) -> None:
-    st.session_state["preset"] = preset_of(values(), default)
-    st.selectbox("Preset", [*PRESETS, CUSTOM], key="preset", on_change=_apply_preset, args=(default,))
+    name = preset_of(values(), default)
+    names = [*PRESETS] if name in PRESETS else [*PRESETS, CUSTOM]
+    # By its name: an edit that leaves the preset makes another widget of it, for the reason in key_of. The browser
+    # may still tell of the old one, which is no choice while it has the name that it began with.
+    key = f"preset.{key_of(name)}"
+    st.selectbox("Preset", names, names.index(name), key=key, on_change=_apply_preset, args=(key, name, default))
     found = devices()
-    if st.session_state["form.device"] not in found:
-        st.session_state["form.device"] = default
-    st.selectbox("Device", list(found), key="form.device", format_func=lambda name: f"{name} · {found[name].name}")
+    if values()["device"] not in found:
+        st.session_state[key_of("device")] = default
+    st.selectbox("Device", list(found), key=key_of("device"), format_func=lambda name: f"{name} · {found[name].name}")
     _numbers(("batch", "batch"), ("heads", "heads"), ("kv_heads", "kv heads"))
     _numbers(("seq_len_q", "seq_len"), ("seq_len_kv", "kv seq_len"), ("window", "window"))
     left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")
     _number(left, "head_dim", "head_dim")
-    middle.selectbox("dtype", list(ELEMENT_BYTES), key="form.dtype")
-    right.checkbox("causal", key="form.causal", help=CAUSAL)
+    middle.selectbox("dtype", list(ELEMENT_BYTES), key=key_of("dtype"))
+    right.checkbox("causal", key=key_of("causal"), help=CAUSAL)
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     left, right = st.columns(2)
     titles = {name: kernel.title for name, kernel in all_kernels().items()}
-    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, key="form.kernels")
-    on_cpu = st.session_state["form.device"] == CPU
-    right.segmented_control("L2", ["cold", "warm"], key="form.l2", required=True, disabled=on_cpu, help=L2)
+    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, key=key_of("kernels"))
+    on_cpu = values()["device"] == CPU
+    right.segmented_control("L2", ["cold", "warm"], key=key_of("l2"), required=True, disabled=on_cpu, help=L2)
     with st.expander("More settings"):
-        st.number_input("time-out of one kernel, s", key="form.timeout", step=10.0)
+        st.number_input("time-out of one kernel, s", key=key_of("timeout"), step=10.0)
         _numbers(("repeats", "launches"), ("seed", "seed"))
         _numbers(("trace_head", "traced head"), ("trace_row", "traced row"))
 
@@ -191,14 +212,14 @@ def _numbers(*fields: tuple[str, str]) -> None:
 def _number(column: DeltaGenerator, name: str, label: str) -> None:
     """A whole number without limits: what cannot be is refused with a sentence, not clamped."""
     if name in EMPTY:
-        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], key=f"form.{name}", help=HELP.get(name))
+        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], key=key_of(name), help=HELP.get(name))
     else:
-        column.number_input(label, step=1, key=f"form.{name}", help=HELP.get(name))
+        column.number_input(label, step=1, key=key_of(name), help=HELP.get(name))
 
 
 def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
     for column, (name, options) in zip(st.columns(len(fields)), fields, strict=True):
-        column.selectbox(name, options, key=f"form.{name}", accept_new_options=True, help=HELP.get(name))
+        column.selectbox(name, options, key=key_of(name), accept_new_options=True, help=HELP.get(name))
 
 
 EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}

@@ -9,7 +9,7 @@ from types import ModuleType
 import streamlit as st
 
 from app import form, page, player, session
-from app.devices import device_line, devices, why_no_gpu
+from app.devices import device_line, why_no_gpu
 from app.registry import all_views
 
 ICON = Path(__file__).with_name("icon.svg")  # a Material symbol would be fetched from the network
@@ -26,9 +26,9 @@ def show() -> None:
         # Who left a page while it played comes back to one that stands still.
         player.stop()
         st.session_state["page"] = chosen.url_path
+    form.prepare()
     with st.sidebar:
-        device = st.session_state.get("form.device") or next(iter(devices()))
-        lines = [device_line(device, session.job() is not None)]
+        lines = [device_line(str(form.values()["device"]), session.job() is not None)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

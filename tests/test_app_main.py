@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
@@ -92,14 +93,27 @@ def open_app() -> AppTest:
     return at
 
 
+def form_value(at: AppTest, field: str) -> object:
+    return at.session_state[f"form.{at.session_state['form-turn']}.{field}"]
+
+
+def field_of(at: AppTest, kind: str, field: str) -> Any:
+    """A field's widget; kind is Streamlit's name for it."""
+    return getattr(at, kind)(key=f"form.{at.session_state['form-turn']}.{field}")
+
+
+def preset(at: AppTest) -> Any:
+    return next(box for box in at.selectbox if box.label == "Preset")
+
+
 def html(at: AppTest) -> str:
     return " ".join(element.proto.body for element in at.get("html"))
 
 
 def test_without_a_gpu_it_starts_on_the_cpu_with_a_small_default_and_says_so(worker: FakeWorker) -> None:
     at = open_app()
-    assert at.session_state["form.device"] == "cpu"
-    assert at.selectbox(key="preset").value == "Small, for a CPU"
+    assert form_value(at, "device") == "cpu"
+    assert preset(at).value == "Small, for a CPU"
     assert "No GPU: kernels are interpreted on the CPU" in html(at)
     assert "Press Run to see where attention&#x27;s bytes go." in html(at)
     assert at.session_state["problem"].seq_len_q == 512, "what pages show of schedules before anything has run"
@@ -108,14 +122,14 @@ def test_without_a_gpu_it_starts_on_the_cpu_with_a_small_default_and_says_so(wor
 def test_with_a_gpu_it_starts_there(worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, H200)
     at = open_app()
-    assert at.session_state["form.device"] == "cuda:0"
-    assert at.selectbox(key="preset").value == "16 heads, 8K"
+    assert form_value(at, "device") == "cuda:0"
+    assert preset(at).value == "16 heads, 8K"
     assert "NVIDIA H200 · idle" in html(at)
 
 
 def test_run_hands_the_form_to_the_worker(worker: FakeWorker) -> None:
     at = open_app()
-    at.selectbox(key="form.BLOCK_M").set_value(128).run()
+    field_of(at, "selectbox", "BLOCK_M").set_value(128).run()
     at.button(key="run").click().run()
     (job,) = worker.jobs
     assert [workload.kernel for workload in job.workloads] == ["naive", "flash"]
@@ -125,18 +139,21 @@ def test_run_hands_the_form_to_the_worker(worker: FakeWorker) -> None:
 
 def test_an_impossible_request_disables_run_and_says_why(worker: FakeWorker) -> None:
     at = open_app()
-    at.number_input(key="form.kv_heads").set_value(3).run()
+    field_of(at, "number_input", "kv_heads").set_value(3).run()
     assert at.button(key="run").disabled
     assert "kv_heads 3 does not divide heads 2; choose one of 1, 2." in html(at)
 
 
 def test_a_preset_fills_the_form_and_a_change_makes_it_custom(worker: FakeWorker) -> None:
     at = open_app()
-    at.selectbox(key="preset").set_value("Llama-style 8K").run()
-    assert (at.number_input(key="form.kv_heads").value, at.checkbox(key="form.causal").value) == (8, True)
+    preset(at).set_value("Llama-style 8K").run()
+    assert (field_of(at, "number_input", "kv_heads").value, field_of(at, "checkbox", "causal").value) == (8, True)
     assert at.button(key="run").disabled, "a CPU would take minutes"
-    at.number_input(key="form.batch").set_value(2).run()
-    assert at.selectbox(key="preset").value == "Custom"
+    field_of(at, "number_input", "batch").set_value(2).run()
+    assert (preset(at).value, field_of(at, "number_input", "kv_heads").value) == ("Custom", 8)
+    preset(at).set_value("Small, for a CPU").run()
+    assert (preset(at).value, field_of(at, "number_input", "batch").value) == ("Small, for a CPU", 1)
+    assert form_value(at, "timeout") == 120.0, "what a preset does not name stays"
 
 
 def test_the_first_finished_run_is_shown_while_the_second_still_runs(worker: FakeWorker) -> None:

@@ -100,7 +100,26 @@ def phone(chromium: Browser, dashboard: Dashboard) -> Iterator[Page]:
     yield from _session(chromium, dashboard, 390, 844, "dark")
 
 
-def _session(chromium: Browser, dashboard: Dashboard, width: int, height: int, scheme: str = "light") -> Iterator[Page]:
+# A slow line: what the server sends is read 1.5 s late and in order, what the browser sends goes out at once.
+LATE = """
+window.WebSocket = class extends WebSocket {
+  addEventListener(kind, listener, ...rest) {
+    const late = kind === "message" ? event => setTimeout(() => listener(event), 1500) : listener;
+    super.addEventListener(kind, late, ...rest);
+  }
+};
+"""
+
+
+@pytest.fixture
+def slow(chromium: Browser, dashboard: Dashboard) -> Iterator[Page]:
+    """The first page, over a slow line."""
+    yield from _session(chromium, dashboard, 1440, 900, script=LATE)
+
+
+def _session(
+    chromium: Browser, dashboard: Dashboard, width: int, height: int, scheme: str = "light", script: str = ""
+) -> Iterator[Page]:
     context = chromium.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -108,6 +127,7 @@ def _session(chromium: Browser, dashboard: Dashboard, width: int, height: int, s
     )
     page = context.new_page()
     page.set_default_timeout(60_000)
+    page.add_init_script(script)
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))

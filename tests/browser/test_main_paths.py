@@ -128,6 +128,34 @@ def test_impossible_requests_are_refused_in_the_form(page: Page) -> None:
     expect(page.get_by_role("alert")).to_have_text("BLOCK_M is 48; it must be a power of two up to 1024, such as 32.")
 
 
+def test_run_clicked_before_the_answer_to_an_edit_is_there_runs_what_was_typed(
+    slow: Page, dashboard: Dashboard
+) -> None:
+    box = slow.get_by_role("spinbutton", name="seq_len", exact=True)
+    box.fill("256")
+    box.press("Enter")
+    time.sleep(0.6)  # the server has drawn the form anew and called it Custom; the browser does not know yet
+    assert _runs_after_a_click(slow, dashboard) == [(256, 2), (256, 2)]
+    expect(slow.get_by_role("combobox", name="Preset")).to_have_value("Custom")
+
+
+def test_run_clicked_before_a_preset_is_drawn_runs_the_preset(slow: Page, dashboard: Dashboard) -> None:
+    slow.get_by_role("combobox", name="Preset").click()
+    slow.get_by_role("option", name="Article").click()
+    time.sleep(0.6)
+    assert _runs_after_a_click(slow, dashboard) == [(16, 1), (16, 1)]
+    expect(slow.get_by_role("combobox", name="Preset")).to_have_value(re.compile("Article"))
+
+
+def _runs_after_a_click(page: Page, dashboard: Dashboard) -> list[tuple[int, int]]:
+    before = set(dashboard.runs.glob("*.json"))
+    page.get_by_role("button", **RUN).click()
+    expect(page.locator(".st-key-bs-progress")).not_to_have_count(0)
+    expect(page.locator(".st-key-bs-progress")).to_have_count(0)
+    made = [run for path in set(dashboard.runs.glob("*.json")) - before for run in from_json(path.read_bytes())]
+    return [(run.workload.problem.seq_len_q, run.workload.problem.heads) for run in made]
+
+
 def test_stop_ends_a_run_within_two_seconds_and_pages_stay_usable(page: Page) -> None:
     fill(page, "seq_len", "4096")
     page.get_by_role("button", **RUN).click()
