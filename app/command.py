@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from profiler.workload import Workload
+from profiler.workload import AUTO, Workload
 
 
 def command(workloads: Sequence[Workload]) -> str:
@@ -20,7 +20,8 @@ def command(workloads: Sequence[Workload]) -> str:
 
 def _fit(one: Workload, other: Workload) -> bool:
     def common(workload: Workload) -> tuple[object, ...]:
-        return workload.problem, workload.device, workload.seed, workload.l2, workload.repeats
+        how = workload.l2, workload.counters, workload.drain, workload.detail
+        return workload.problem, workload.device, workload.seed, workload.repeats, *how
 
     return (
         common(one) == common(other)
@@ -54,6 +55,7 @@ def _call(group: Sequence[Workload]) -> list[str]:
         options += [("--block-m", tile.BLOCK_M), ("--block-n", tile.BLOCK_N)]
         options += [("--num-warps", tile.num_warps), ("--num-stages", tile.num_stages)]
     options += [("--device", first.device), ("--l2", first.l2), ("--repeats", first.repeats), ("--seed", first.seed)]
+    options += [("--counters", first.counters if first.counters != AUTO else None)]
     traced = next((workload for workload in group if _has_trace(workload)), None)
     if traced is not None and traced.trace is not None:
         options += [("--trace-batch", traced.trace.batch or None), ("--trace-head", traced.trace.head or None)]
@@ -62,5 +64,7 @@ def _call(group: Sequence[Workload]) -> list[str]:
         if value is not None:
             words += [name, str(value)]
     words += ["--causal"] if problem.causal else []
+    words += [] if first.drain else ["--no-drain"]
+    words += ["--detail"] if first.detail else []
     words += ["--no-trace"] if traced is not None and traced.trace is None else []
     return words

@@ -15,12 +15,15 @@ from kernels.base import all_kernels
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
-from profiler.workload import CPU, TraceRequest, Workload, workloads
+from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
 
 BLOCKS = (4, 8, 16, 32, 64, 128, 256)
 WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
 OTHERS: dict[str, object] = {
     "timeout": DEFAULT_TIMEOUT,
+    "counters": AUTO,
+    "drain": True,
+    "detail": False,
     "repeats": 20,
     "seed": 0,
     "trace_head": 0,
@@ -130,8 +133,9 @@ def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
     # Naive first, so that the pictures show what is to be improved on above what improves it.
     ordered = tuple(sorted(names, key=lambda name: (all_kernels()[name].is_tiled, name)))
     _seconds(form["timeout"])
+    how = (str(form["counters"]), bool(form["drain"]), bool(form["detail"]))
     return workloads(
-        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace
+        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace, *how
     )
 
 
@@ -199,6 +203,9 @@ def _fields(default: str) -> None:
     on_cpu = values()["device"] == CPU
     right.segmented_control("L2", ["cold", "warm"], key=key_of("l2"), required=True, disabled=on_cpu, help=L2)
     with st.expander("More settings"):
+        st.selectbox("bytes counted by", [AUTO, *LADDER], key=key_of("counters"), disabled=on_cpu, help=COUNTERS)
+        st.checkbox("write-back drain", key=key_of("drain"), disabled=on_cpu, help=DRAIN)
+        st.checkbox("detail counters", key=key_of("detail"), disabled=on_cpu, help=DETAIL)
         st.number_input("time-out of one kernel, s", key=key_of("timeout"), step=10.0)
         _numbers(("repeats", "launches"), ("seed", "seed"))
         _numbers(("trace_head", "traced head"), ("trace_row", "traced row"))
@@ -225,6 +232,9 @@ def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
 EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}
 CAUSAL = "Each query sees the keys up to its own position; masks are aligned bottom-right."
 L2 = "Cold: L2 is flushed before each pass, outside what is measured. Warm: it keeps what the pass before left."
+COUNTERS = "auto: every quick source, the best one first; a name: that source alone."
+DRAIN = "Writes are counted until L2 holds no dirty line; without it, until the pass ends."
+DETAIL = "Tensor-core FLOPs, spills, L2 hit rate: more passes, counted after the rest."
 HELP = {
     "kv_heads": "K/V heads; fewer than heads is GQA, one is MQA. Must divide heads.",
     "seq_len_kv": "Keys and values; empty: as many as queries.",

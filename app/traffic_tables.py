@@ -7,7 +7,7 @@ from app.requested_formula import passes
 from app.selection import Comparison
 from app.style import SOURCE_BADGE, seconds, traffic
 from app.subject import schedule_of
-from profiler.run import Measurement, Run
+from profiler.run import TRUST, Measurement, Run
 
 QUANTITIES = {
     "compulsory_bytes": "compulsory",
@@ -25,7 +25,6 @@ SUMS = {
     "L2↔SM": (("l2_sm_bytes",),),
     "HBM": (("hbm_read_bytes", "hbm_write_bytes"), ("hbm_bytes",)),
 }
-TRUST = ("cupti-range", "ncu", "cupti-sampling", "interpreter", "nvml-gpm", "schedule", "model")
 
 
 def measurements(found: Comparison) -> Table:

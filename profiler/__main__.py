@@ -19,7 +19,7 @@ from profiler.run import Run, to_json
 from profiler.show import runs_table, stored_table
 from profiler.store import StoreError, list_runs, load, require_writable, runs_folder, write_atomically
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
-from profiler.workload import TraceRequest, Workload, workloads
+from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 errors = Console(stderr=True)
@@ -77,6 +77,11 @@ def run(
     device: Annotated[str | None, typer.Option(help="cuda:0 or cpu; the first GPU if there is one.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     l2: Annotated[str, typer.Option(help="L2 before each pass: cold or warm.")] = "cold",
+    drain: Annotated[
+        bool, typer.Option("--drain/--no-drain", help="Count writes until L2 holds no dirty line.")
+    ] = True,
+    counters: Annotated[str, typer.Option(help=f"What counts bytes: {', '.join((AUTO, *LADDER))}.")] = AUTO,
+    detail: Annotated[bool, typer.Option("--detail", help="Add counters that take several passes.")] = False,
     repeats: Annotated[int, typer.Option(help="Timed passes.")] = 20,
     trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record softmax state and program times.")] = True,
     trace_batch: Annotated[int, typer.Option(help="Batch whose state is recorded.")] = 0,
@@ -91,7 +96,9 @@ def run(
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or doctor_table.default_device()
-    chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted)
+    chosen = workloads(
+        tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, counters.replace("_", "-"), drain, detail
+    )
     if out is not None:
         require_writable(out.absolute().parent)
     status = _follow(worker_for(device).submit(chosen, timeout), chosen)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 MAX_ARRAY_BYTES = 64 * 2**20
 MAX_DIMENSIONS = 8
+# Metadata of a field that older files lack: it then has its default.
+ADDED = {"added": True}
 DTYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -101,13 +103,13 @@ def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
         raise NotARun(f"{place} should be an object.")
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = [name for name in data if name not in fields]
-    missing = [name for name in fields if name not in data]
+    missing = [name for name, field in fields.items() if name not in data and field.metadata != ADDED]
     if unknown:
         raise NotARun(f"{place} has a field that this version does not know: {unknown[0][:40]!r}.")
     if missing:
         raise NotARun(f"{place} lacks the field {missing[0]!r}.")
     hints = typing.get_type_hints(kind)
-    values = {name: decode(hints[name], data[name], f"{place}.{name}") for name in fields}
+    values = {name: decode(hints[name], item, f"{place}.{name}") for name, item in data.items()}
     try:
         return kind(**values)
     except ValueError as error:

@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from profiler import counters
-from profiler.run import DeviceInfo, Measurement, Series
+from profiler.run import DeviceInfo, LaunchSpan, Measurement, Series
+from profiler.workload import AUTO, LADDER, Workload
 
 if TYPE_CHECKING:
     from profiler.bench import Bench
@@ -22,6 +23,7 @@ class Reading:
     measurements: tuple[Measurement, ...] = ()
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
+    spans: tuple[LaunchSpan, ...] = ()
 
 
 class Unavailable(RuntimeError):
@@ -36,6 +38,8 @@ class Counter:
     measuring raises Unavailable, each of them becomes a Measurement of None with that reason. A source either makes
     its own launches (`measure`) or listens while the others make theirs (`watch`, a context manager that yields a
     function to call at its end). Sources run in rising `order`; `phase` is the verb the progress line shows.
+    is_slow keeps a source for where the user names it, or none before it has counted its quantities.
+    is_detail keeps it for Workloads with `detail`.
     """
 
     name: str
@@ -46,6 +50,15 @@ class Counter:
     unavailable: Callable[[DeviceInfo], str | None]
     measure: "Callable[[Bench], Reading] | None" = None
     watch: "Callable[[Bench], AbstractContextManager[Callable[[], Reading]]] | None" = None
+    is_slow: bool = False
+    is_detail: bool = False
+
+    def is_asked(self, workload: Workload) -> bool:
+        """Whether a Workload wants this source: all of them, or of those on the LADDER the one it names."""
+        if self.is_detail:
+            return workload.detail
+        on_ladder = {source for *_, source in self.quantities} & set(LADDER)
+        return not on_ladder or workload.counters == AUTO or workload.counters in on_ladder
 
     def missing(self, reason: str) -> Reading:
         """The Reading that says why there is none."""

@@ -19,7 +19,7 @@ from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
 from profiler.tile_trace import traced_accesses
-from profiler.workload import Workload
+from profiler.workload import AUTO, Workload
 
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 
@@ -29,7 +29,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
 
     A source that cannot answer leaves Measurements of None with its reason; errors of the kernel itself propagate.
     """
-    counters = all_counters()
+    counters = tuple(counter for counter in all_counters() if counter.is_asked(workload))
     clock = PhaseClock(progress, total=3 + sum(counter.measure is not None for counter in counters))
     with clock.phase("compile" if workload.on_gpu else "interpret"), torch.inference_mode():
         bench = Bench(workload, device)
@@ -53,6 +53,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
         measurements=(*modelled(workload), *(m for r in readings for m in r.measurements), *errors),
         samples={name: values for reading in readings for name, values in reading.samples.items()},
         series=tuple(series for reading in readings for series in reading.series),
+        spans=tuple(span for reading in readings for span in reading.spans),
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,
@@ -95,6 +96,9 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
     with ExitStack() as watching:
         endings: list[tuple[Counter, Callable[[], Reading]]] = []
         for counter in counters:
+            if counter.is_slow and bench.workload.counters == AUTO and _is_counted(counter, readings):
+                clock.leave_out()
+                continue
             reason = counter.unavailable(bench.device)
             phase: AbstractContextManager[None] = clock.phase(counter.phase) if counter.measure else nullcontext()
             with phase:
@@ -106,6 +110,12 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
                     readings.append(_ask(counter, partial(counter.measure, bench)))
         readings += [_ask(counter, ending) for counter, ending in endings]
     return readings
+
+
+def _is_counted(counter: Counter, readings: list[Reading]) -> bool:
+    """Whether every quantity of a slow source already has a value from a quick one."""
+    known = {m.name for reading in readings for m in reading.measurements if m.value is not None}
+    return known.issuperset(name for name, *_ in counter.quantities)
 
 
 def _ask(counter: Counter, question: Callable[[], Reading]) -> Reading:
@@ -157,6 +167,10 @@ class PhaseClock:
     def __init__(self, progress: Progress, total: int) -> None:
         self.seconds: dict[str, float] = {}
         self._progress, self._total, self._done = progress, total, 0
+
+    def leave_out(self) -> None:
+        """One phase fewer will come."""
+        self._total -= 1
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -15,6 +15,7 @@ MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
 MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
+MAX_SECONDS = 3_600.0
 CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ")
 
 
@@ -35,6 +36,10 @@ def require_plausible(run: "Run", place: str) -> None:
         raise NotARun(f"{place} has a sample that no clock or counter gives.")
     if any(len(series.seconds) != len(series.values) for series in run.series):
         raise NotARun(f"{place} has a series with more times than values, or fewer.")
+    if any(series.interval is not None and not SMALLEST <= series.interval <= MAX_SECONDS for series in run.series):
+        raise NotARun(f"{place} has a series whose samples cover no time, or more than an hour.")
+    if len(run.spans) > MAX_LAUNCHES or not all(0 <= span.start <= span.end <= MAX_SECONDS for span in run.spans):
+        raise NotARun(f"{place} has a launch that ends before it starts or lasts longer than an hour.")
     if run.softmax is not None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
@@ -45,6 +50,7 @@ def _require_short_texts(run: "Run", place: str) -> None:
     texts = [run.request, run.recorded, *run.environment, *run.environment.values(), run.device.name]
     texts += [run.device.device, run.device.driver or "", run.device.peak_hbm_source, run.device.peak_flops_source]
     texts += [text for m in run.measurements for text in (m.name, m.note, m.launch or "")]
+    texts += [span.launch for span in run.spans]
     texts += [text for series in run.series for text in (series.name, series.unit, series.source)]
     if any(len(text) > MAX_TEXT or not text.isprintable() for text in (*texts, *run.samples, *run.phases)):
         raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")

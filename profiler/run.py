@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.codec import NotARun, PackedArray, decode, encode
+from profiler.codec import ADDED, NotARun, PackedArray, decode, encode
 from profiler.plausible import require_plausible
-from profiler.workload import Workload
+from profiler.workload import LADDER, Workload
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 2**20
-MEASURED = frozenset({"cupti-range", "cupti-sampling", "ncu", "nvml-gpm", "nvml", "torch", "cuda-event", "interpreter"})
-DERIVED = frozenset({"schedule", "model"})
-UNITS = frozenset({"B", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
+MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "nvml")
+DERIVED = ("schedule", "model")
+TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
+UNITS = frozenset({"B", "B/s", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Measurement:
     launch: str | None = None
 
     def __post_init__(self) -> None:
-        if self.source not in MEASURED | DERIVED:
+        if self.source not in TRUST:
             raise NotARun(f"{self.name}: source {self.source[:40]!r} is not known.")
         if self.unit not in UNITS:
             raise NotARun(f"{self.name}: unit {self.unit[:40]!r} is not known.")
@@ -109,13 +110,27 @@ class ProgramTrace:
 
 @dataclass(frozen=True)
 class Series:
-    """Samples over time of one quantity, seconds after the first sample."""
+    """Samples over time of one quantity, seconds after the first sample.
+
+    `interval` is set where a value is the mean over the `interval` seconds that begin at its time, as for B/s; None
+    where it is a reading of that moment.
+    """
 
     name: str
     unit: str
     source: str
     seconds: tuple[float, ...]
     values: tuple[float, ...]
+    interval: float | None = field(default=None, metadata=ADDED)
+
+
+@dataclass(frozen=True)
+class LaunchSpan:
+    """When one launch ran, on the time axis of the Run's sampled Series; start and end in seconds."""
+
+    launch: str
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,7 @@ class Run:
     measurements: tuple[Measurement, ...]
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
+    spans: tuple[LaunchSpan, ...] = field(default=(), metadata=ADDED)
     softmax: SoftmaxTrace | None = None
     timeline: ProgramTrace | None = None
     phases: dict[str, float] = field(default_factory=dict)  # seconds spent in each phase of measuring
@@ -144,9 +160,9 @@ class Run:
         return hash(self.id)
 
     def find(self, name: str, launch: str | None = None, source: str | None = None) -> Measurement | None:
-        """The best measurement of that name: measured before derived, a value before a reason for its absence."""
+        """The best measurement of that name: a value before a reason for its absence, then by TRUST."""
         found = [m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)]
-        return min(found, key=lambda m: (m.value is None, not m.is_measured), default=None)
+        return min(found, key=lambda m: (m.value is None, TRUST.index(m.source)), default=None)
 
     def value(self, name: str, launch: str | None = None) -> float | None:
         """The value of `find`, or None."""

@@ -1,11 +1,15 @@
 """A Workload is one thing to measure: kernel, problem, tile, seed, device and how; hashable, so it keys caches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernels.base import AttentionKernel, all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.codec import ADDED
 
 CPU = "cpu"
+# Sources that count bytes moved, the most trusted first; AUTO asks all that are quick, and the rest where those fail.
+LADDER = ("cupti-range", "ncu", "cupti-sampling", "nvml-gpm")
+AUTO = "auto"
 MIN_REPEATS, MAX_REPEATS = 1, 10_000
 
 
@@ -20,10 +24,12 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class Workload:
-    """What measure() takes. `l2` is the state of the L2 cache before each launch: cold (flushed) or warm.
+    """What measure() takes. `l2` is the state of the L2 cache before each pass: cold (evicted) or warm.
 
-    `tile` is None for kernels that are not tiled. Raises Refused where the parts do not fit together; what depends on
-    the GPU at hand is checked by profiler.admission.
+    `tile` is None for kernels that are not tiled. `counters` is AUTO or the one source of LADDER to count bytes with.
+    With `drain`, writes are counted until L2 holds no dirty line; without, until the pass ends. `detail` adds counters
+    that take more than one pass. Raises Refused where the parts do not fit together; what depends on the GPU at hand
+    is checked by profiler.admission.
     """
 
     kernel: str
@@ -34,6 +40,9 @@ class Workload:
     l2: str = "cold"
     repeats: int = 20
     trace: TraceRequest | None = None
+    counters: str = field(default=AUTO, metadata=ADDED)
+    drain: bool = field(default=True, metadata=ADDED)
+    detail: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.kernel not in all_kernels():
@@ -42,6 +51,8 @@ class Workload:
             raise Refused(f"Device {self.device!r} is not known; choose cpu or cuda:0.")
         if self.l2 not in ("cold", "warm"):
             raise Refused(f"l2 is {self.l2!r}; choose cold or warm.")
+        if self.counters not in (AUTO, *LADDER):
+            raise Refused(f"counters is {self.counters!r}; choose {', '.join((AUTO, *LADDER))}.")
         if not 0 <= self.seed < 2**63:
             raise Refused(f"seed is {self.seed}; choose 0 to 2^63 - 1.")
         if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
@@ -80,6 +91,9 @@ def workloads(
     l2: str = "cold",
     repeats: int = 20,
     trace: TraceRequest | None = TraceRequest(),
+    counters: str = AUTO,
+    drain: bool = True,
+    detail: bool = False,
 ) -> tuple[Workload, ...]:
     """One Workload for each kernel; `tile` goes to those that are tiled, `trace` to those that record state."""
     if not kernels:
@@ -95,6 +109,9 @@ def workloads(
             l2,
             repeats,
             trace if name in found and found[name].has_trace else None,
+            counters,
+            drain,
+            detail,
         )
         for name in dict.fromkeys(kernels)
     )

@@ -9,7 +9,7 @@ from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.host import MetricsHost, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError, load
 from profiler.cupti.permission import why_not
-from profiler.cupti.ranges import RangeProfiler, current_chip
+from profiler.cupti.ranges import RangeProfiler, Ranges, current_chip
 from profiler.run import DeviceInfo, Measurement, spread_of
 
 READ_PASSES, WRITE_PASSES = 3, 2
@@ -19,21 +19,27 @@ UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu
 def measure(bench: Bench) -> Reading:
     """hbm_read_bytes, hbm_write_bytes, l2_sm_bytes, and the same with the time for each launch, in one pass.
 
-    What a pass wrote may still lie in L2 when its range ends. So writes are counted in ranges of their own that end
-    with a drain: a read of clean lines that pushes every dirty one out; what a drain alone writes is subtracted.
+    What a pass wrote may still lie in L2 when its range ends. So, if the Workload asks for the drain, writes are
+    counted in ranges of their own that end with it: a read of clean lines that pushes every dirty one out; what a
+    drain alone writes is subtracted.
     """
     try:
         values, launch_names = _collect(bench)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
     l2 = f"{bench.workload.l2} L2"
-    whole, drained, drain = (values[name] for name in ("run", "drained", "drain"))
-    drain_writes = statistics.median(v["hbm_write_bytes"] for v in drain)
-    writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in drained)
-    reads, crossings = (tuple(v[name] for v in whole) for name in ("hbm_read_bytes", "l2_sm_bytes"))
+    whole = values["run"]
+    reads, writes, crossings = (
+        tuple(v[q] for v in whole) for q in ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
+    )
+    until = "the pass ends, without what it wrote and L2 still holds"
+    if bench.workload.drain:
+        until = "L2 holds no dirty line"
+        drain_writes = statistics.median(v["hbm_write_bytes"] for v in values["drain"])
+        writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in values["drained"])
     measurements = [
         _median("hbm_read_bytes", reads, f"dram read bytes, {l2}"),
-        _median("hbm_write_bytes", writes, f"dram write bytes until L2 holds no dirty line, {l2}"),
+        _median("hbm_write_bytes", writes, f"dram write bytes until {until}, {l2}"),
         _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {l2}"),
     ]
     note = f"one pass, {l2} at its first launch; a write still in L2 when its launch ends counts for a later one"
@@ -54,19 +60,24 @@ def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]
             bench.prepare_l2()
             with ranges.range("run"):
                 bench.launch()
-        for _ in range(WRITE_PASSES):
-            bench.prepare_l2()
-            with ranges.range("drained"):
-                bench.launch()
-                bench.evict_l2()
-        with ranges.range("drain"):
-            bench.evict_l2()
+        if bench.workload.drain:
+            _count_writes(bench, ranges)
         bench.prepare_l2()
         bench.launch(hook=ranges.range)
     values: dict[str, list[dict[str, float]]] = {}
     for name, found in ranges.values:
         values.setdefault(name, []).append(traffic.traffic(found))
     return values, [name for name in values if name not in ("run", "drained", "drain")]
+
+
+def _count_writes(bench: Bench, ranges: Ranges) -> None:
+    for _ in range(WRITE_PASSES):
+        bench.prepare_l2()
+        with ranges.range("drained"):
+            bench.launch()
+            bench.evict_l2()
+    with ranges.range("drain"):
+        bench.evict_l2()
 
 
 @cache
