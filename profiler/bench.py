@@ -1,47 +1,49 @@
-"""A Workload ready to launch: its inputs on the device and the few moves that every source of numbers needs."""
+"""Work ready to launch, a Workload above all, and the few moves that every source of numbers needs."""
 
-import time
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import LaunchHook, Output
+from profiler.codec import encode
 from profiler.run import DeviceInfo
-from profiler.workload import Workload
+from profiler.workload import CPU, Workload
 
 FALLBACK_L2_BYTES = 128 * 2**20  # above the L2 of any GPU of 2026
 
 
-class Bench:
-    """Launches one Workload; sources of numbers call it and read clocks or counters around it."""
+class Load:
+    """Work on one device that can be launched again and again: what sources of numbers measure.
 
-    def __init__(self, workload: Workload, device: DeviceInfo) -> None:
-        self.workload = workload
+    `spec` is plain JSON from which profiler.loads.build makes the same Load in another process. compulsory_bytes are
+    those of one pass, which makes the launches of `launch_names`.
+    """
+
+    spec: dict[str, Any]
+    l2 = "cold"
+    drain = True
+    repeats = 20
+    compulsory_bytes: int
+    launch_names: tuple[str, ...]
+
+    def __init__(self, device: DeviceInfo) -> None:
         self.device = device
-        self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
-        kernel = workload.attention_kernel
-        self._forward = kernel.forward
-        self._prepared = kernel.prepare(workload.problem, workload.device) if kernel.prepare else None
-        self._tile = workload.tile or TileConfig()
-        self.schedule = kernel.schedule(workload.problem, self._tile)
 
-    def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
-        """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""
-        problem = self.workload.problem
-        options = {"launch": hook, "finite": True, "prepared": self._prepared} | extra
-        output: Output = self._forward(*self.inputs, problem, self._tile, **options)
-        return output
+    def launch(self, hook: LaunchHook = nullcontext) -> Any:
+        """One pass, asynchronous; `hook` is entered around each kernel launch by name."""
+        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait for everything launched so far."""
-        if self.workload.on_gpu:
-            torch.cuda.synchronize(self.workload.device)
+        if self.device.device != CPU:
+            torch.cuda.synchronize(self.device.device)
 
     def prepare_l2(self) -> None:
-        """Bring L2 into the state the Workload asks for: cold evicts everything, warm runs one pass before."""
-        if self.workload.l2 == "cold":
+        """Bring L2 into the state that is asked for: cold evicts everything, warm runs one pass before."""
+        if self.l2 == "cold":
             self.evict_l2()
         else:
             self.launch()
@@ -53,25 +55,39 @@ class Bench:
         """
         torch.sum(self._scratch, dim=0, out=self._sum)
 
-    def busy_for(self, seconds: float) -> int:
-        """Launch back to back for about `seconds` of wall time and wait; returns the number of passes."""
-        end, passes = time.perf_counter() + seconds, 0
-        while passes == 0 or time.perf_counter() < end:
-            self.launch()
-            passes += 1
-            if passes % 8 == 0:
-                self.synchronize()
-        self.synchronize()
-        return passes
-
     @cached_property
     def _scratch(self) -> torch.Tensor:
         size = 2 * (self.device.l2_bytes or FALLBACK_L2_BYTES)
-        return torch.ones(size // 4, dtype=torch.float32, device=self.workload.device)
+        return torch.ones(size // 4, dtype=torch.float32, device=self.device.device)
 
     @cached_property
     def _sum(self) -> torch.Tensor:
-        return torch.empty((), dtype=torch.float32, device=self.workload.device)
+        return torch.empty((), dtype=torch.float32, device=self.device.device)
+
+
+class Bench(Load):
+    """A Workload ready to launch, with its inputs on the device."""
+
+    def __init__(self, workload: Workload, device: DeviceInfo) -> None:
+        super().__init__(device)
+        self.workload = workload
+        self.spec = {"workload": encode(workload)}
+        self.l2, self.drain, self.repeats = workload.l2, workload.drain, workload.repeats
+        self.compulsory_bytes = workload.problem.compulsory_bytes
+        self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
+        kernel = workload.attention_kernel
+        self._forward = kernel.forward
+        self._prepared = kernel.prepare(workload.problem, workload.device) if kernel.prepare else None
+        self._tile = workload.tile or TileConfig()
+        self.schedule = kernel.schedule(workload.problem, self._tile)
+        self.launch_names = tuple(launch.name for launch in self.schedule.launches)
+
+    def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
+        """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""
+        problem = self.workload.problem
+        options = {"launch": hook, "finite": True, "prepared": self._prepared} | extra
+        output: Output = self._forward(*self.inputs, problem, self._tile, **options)
+        return output
 
 
 @lru_cache(maxsize=1)

@@ -9,11 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from profiler import counters
-from profiler.run import DeviceInfo, LaunchSpan, Measurement, Series
+from profiler.run import DeviceInfo, LaunchedKernel, LaunchSpan, Measurement, Series
 from profiler.workload import AUTO, LADDER, Workload
 
 if TYPE_CHECKING:
-    from profiler.bench import Bench
+    from profiler.bench import Load
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Reading:
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
     spans: tuple[LaunchSpan, ...] = ()
+    kernels: tuple[LaunchedKernel, ...] = ()
 
 
 class Unavailable(RuntimeError):
@@ -48,8 +49,8 @@ class Counter:
     phase: str
     quantities: tuple[tuple[str, str, str], ...]
     unavailable: Callable[[DeviceInfo], str | None]
-    measure: "Callable[[Bench], Reading] | None" = None
-    watch: "Callable[[Bench], AbstractContextManager[Callable[[], Reading]]] | None" = None
+    measure: "Callable[[Load], Reading] | None" = None
+    watch: "Callable[[Load], AbstractContextManager[Callable[[], Reading]]] | None" = None
     is_slow: bool = False
     is_detail: bool = False
 

@@ -54,6 +54,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
         samples={name: values for reading in readings for name, values in reading.samples.items()},
         series=tuple(series for reading in readings for series in reading.series),
         spans=tuple(span for reading in readings for span in reading.spans),
+        kernels=tuple(kernel for reading in readings for kernel in reading.kernels),
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,

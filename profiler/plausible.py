@@ -38,6 +38,8 @@ def require_plausible(run: "Run", place: str) -> None:
         raise NotARun(f"{place} has a series with more times than values, or fewer.")
     if any(series.interval is not None and not SMALLEST <= series.interval <= MAX_SECONDS for series in run.series):
         raise NotARun(f"{place} has a series whose samples cover no time, or more than an hour.")
+    if len(run.kernels) > MAX_LAUNCHES:
+        raise NotARun(f"{place} has more than {MAX_LAUNCHES} kernels.")
     if len(run.spans) > MAX_LAUNCHES or not all(0 <= span.start <= span.end <= MAX_SECONDS for span in run.spans):
         raise NotARun(f"{place} has a launch that ends before it starts or lasts longer than an hour.")
     if run.softmax is not None:
@@ -51,6 +53,7 @@ def _require_short_texts(run: "Run", place: str) -> None:
     texts += [run.device.device, run.device.driver or "", run.device.peak_hbm_source, run.device.peak_flops_source]
     texts += [text for m in run.measurements for text in (m.name, m.note, m.launch or "")]
     texts += [span.launch for span in run.spans]
+    texts += [text for kernel in run.kernels for text in (kernel.launch, kernel.kernel)]
     texts += [text for series in run.series for text in (series.name, series.unit, series.source)]
     if any(len(text) > MAX_TEXT or not text.isprintable() for text in (*texts, *run.samples, *run.phases)):
         raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")

@@ -125,6 +125,14 @@ class Series:
 
 
 @dataclass(frozen=True)
+class LaunchedKernel:
+    """One kernel of a pass, in the order in which they ran: the launch that made it, and the name the driver knows."""
+
+    launch: str
+    kernel: str
+
+
+@dataclass(frozen=True)
 class LaunchSpan:
     """When one launch ran, on the time axis of the Run's sampled Series; start and end in seconds."""
 
@@ -147,6 +155,7 @@ class Run:
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
     spans: tuple[LaunchSpan, ...] = field(default=(), metadata=ADDED)
+    kernels: tuple[LaunchedKernel, ...] = field(default=(), metadata=ADDED)
     softmax: SoftmaxTrace | None = None
     timeline: ProgramTrace | None = None
     phases: dict[str, float] = field(default_factory=dict)  # seconds spent in each phase of measuring

@@ -4,7 +4,7 @@ import statistics
 
 import torch
 
-from profiler.bench import Bench
+from profiler.bench import Load
 from profiler.counter import Counter, Reading
 from profiler.run import DeviceInfo, Measurement, spread_of
 
@@ -12,23 +12,23 @@ WARM_UP_PASSES = 3
 HEAD_START_CYCLES = 200_000  # about 0.1 ms of spinning, so that launches are queued before the first event fires
 
 
-def measure(bench: Bench) -> Reading:
+def measure(load: Load) -> Reading:
     """gpu_time_seconds: from before the first launch of a pass to after its last, L2 as the Workload asks."""
-    repeats = bench.workload.repeats
+    repeats = load.repeats
     for _ in range(WARM_UP_PASSES):
-        bench.launch()
+        load.launch()
     pairs = []
     for _ in range(repeats):
-        bench.prepare_l2()
+        load.prepare_l2()
         torch.cuda._sleep(HEAD_START_CYCLES)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        bench.launch()
+        load.launch()
         end.record()
         pairs.append((start, end))
-    bench.synchronize()
+    load.synchronize()
     samples = tuple(start.elapsed_time(end) * 1e-3 for start, end in pairs)
-    note = f"median of {repeats} passes after {WARM_UP_PASSES} to warm up, {bench.workload.l2} L2"
+    note = f"median of {repeats} passes after {WARM_UP_PASSES} to warm up, {load.l2} L2"
     measurement = Measurement(
         "gpu_time_seconds", statistics.median(samples), "s", "cuda-event", note, spread_of(samples)
     )

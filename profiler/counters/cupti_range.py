@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
-from profiler.bench import Bench
+from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.host import MetricsHost, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError, load
@@ -16,7 +16,7 @@ READ_PASSES, WRITE_PASSES = 3, 2
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
 
 
-def measure(bench: Bench) -> Reading:
+def measure(load: Load) -> Reading:
     """hbm_read_bytes, hbm_write_bytes, l2_sm_bytes, and the same with the time for each launch, in one pass.
 
     What a pass wrote may still lie in L2 when its range ends. So, if the Workload asks for the drain, writes are
@@ -24,16 +24,16 @@ def measure(bench: Bench) -> Reading:
     drain alone writes is subtracted.
     """
     try:
-        values, launch_names = _collect(bench)
+        values, launch_names = _collect(load)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
-    l2 = f"{bench.workload.l2} L2"
+    l2 = f"{load.l2} L2"
     whole = values["run"]
     reads, writes, crossings = (
         tuple(v[q] for v in whole) for q in ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
     )
     until = "the pass ends, without what it wrote and L2 still holds"
-    if bench.workload.drain:
+    if load.drain:
         until = "L2 holds no dirty line"
         drain_writes = statistics.median(v["hbm_write_bytes"] for v in values["drain"])
         writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in values["drained"])
@@ -48,36 +48,36 @@ def measure(bench: Bench) -> Reading:
     return Reading(tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings})
 
 
-def _collect(bench: Bench) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
+def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
     """Values of every range by its name ("run", "drained", "drain", then launch names), and the launch names."""
     traffic = _traffic_metrics()
-    bench.evict_l2()  # makes the scratch buffer
-    launches = len(bench.schedule.launches)
+    load.evict_l2()  # makes the scratch buffer
+    launches = len(load.launch_names)
     # CUPTI's start-up time grows with the ranges it must hold.
     max_ranges = READ_PASSES + WRITE_PASSES + 1 + launches
     with RangeProfiler(traffic.names, max_ranges) as profiler, profiler.collecting() as ranges:
         for _ in range(READ_PASSES):
-            bench.prepare_l2()
+            load.prepare_l2()
             with ranges.range("run"):
-                bench.launch()
-        if bench.workload.drain:
-            _count_writes(bench, ranges)
-        bench.prepare_l2()
-        bench.launch(hook=ranges.range)
+                load.launch()
+        if load.drain:
+            _count_writes(load, ranges)
+        load.prepare_l2()
+        load.launch(hook=ranges.range)
     values: dict[str, list[dict[str, float]]] = {}
     for name, found in ranges.values:
         values.setdefault(name, []).append(traffic.traffic(found))
     return values, [name for name in values if name not in ("run", "drained", "drain")]
 
 
-def _count_writes(bench: Bench, ranges: Ranges) -> None:
+def _count_writes(load: Load, ranges: Ranges) -> None:
     for _ in range(WRITE_PASSES):
-        bench.prepare_l2()
+        load.prepare_l2()
         with ranges.range("drained"):
-            bench.launch()
-            bench.evict_l2()
+            load.launch()
+            load.evict_l2()
     with ranges.range("drain"):
-        bench.evict_l2()
+        load.evict_l2()
 
 
 @cache

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.bench import Bench
+from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import gpu_handle
 from profiler.gpu_sample import READINGS, read
@@ -52,10 +52,10 @@ class Log:
 
 
 @contextmanager
-def watch(bench: Bench) -> Iterator[Callable[[], Reading]]:
+def watch(load: Load) -> Iterator[Callable[[], Reading]]:
     """Sample in a thread until the block ends; the yielded function stops it and gives the Reading."""
     log, stop = Log(), threading.Event()
-    thread = threading.Thread(target=_sample, args=(bench.device, log, stop), name="nvml-watch", daemon=True)
+    thread = threading.Thread(target=_sample, args=(load.device, log, stop), name="nvml-watch", daemon=True)
 
     def finish() -> Reading:
         stop.set()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from profiler.bench import Bench
+from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import gpu_handle
 from profiler.nvml import NoGpu, ask, open_nvml
@@ -24,17 +24,17 @@ QUEUED_SECONDS = 0.03  # work that stands behind a sample, so that the GPU does 
 MAX_QUEUED = 64
 
 
-def measure(bench: Bench) -> Reading:
+def measure(load: Load) -> Reading:
     """hbm_bytes = DRAM utilisation × peak × seconds of a pass, over whole passes in the middle of a steady load."""
-    _require_traffic(bench)
-    peak = bench.device.peak_hbm_bytes_per_second
+    _require_traffic(load)
+    peak = load.device.peak_hbm_bytes_per_second
     if peak is None:
-        raise Unavailable(f"GPM tells a percentage of a peak that is not known: {bench.device.peak_hbm_source}")
+        raise Unavailable(f"GPM tells a percentage of a peak that is not known: {load.device.peak_hbm_source}")
     try:
         with open_nvml() as nvml, _gpm_sample(nvml) as first, _gpm_sample(nvml) as second:
-            gpu = gpu_handle(nvml, bench.device)
+            gpu = gpu_handle(nvml, load.device)
             passes, seconds = loaded_window(
-                bench,
+                load,
                 at_start=lambda: nvml.nvmlGpmSampleGet(gpu, first),
                 at_end=lambda: nvml.nvmlGpmSampleGet(gpu, second),
             )
@@ -48,30 +48,30 @@ def measure(bench: Bench) -> Reading:
     return Reading((Measurement("hbm_bytes", percent / 100 * peak * seconds / passes, "B", "nvml-gpm", note),))
 
 
-def _require_traffic(bench: Bench) -> None:
+def _require_traffic(load: Load) -> None:
     """GPM watches passes back to back; what such passes find in L2 a cold pass would have read from HBM."""
-    l2, compulsory = bench.device.l2_bytes, bench.workload.problem.compulsory_bytes
-    if bench.workload.l2 == "cold" and l2 is not None and compulsory < l2:
+    l2, compulsory = load.device.l2_bytes, load.compulsory_bytes
+    if load.l2 == "cold" and l2 is not None and compulsory < l2:
         raise Unavailable(
             f"GPM needs passes back to back, and their {compulsory / 1e6:.3g} MB stay in L2 ({l2 / 1e6:.3g} MB), so it "
             "cannot tell what a cold pass moves; choose warm L2 or a longer sequence"
         )
 
 
-def loaded_window(bench: Bench, at_start: Callable[[], Any], at_end: Callable[[], Any]) -> tuple[int, float]:
+def loaded_window(load: Load, at_start: Callable[[], Any], at_end: Callable[[], Any]) -> tuple[int, float]:
     """Keep the GPU busy with passes and call at_start and at_end in mid-load, each at the border between two passes,
     WINDOW_SECONDS and MIN_PASSES apart or more; gives the passes and the GPU seconds between.
 
     At borders the window holds whole passes, whose launches may differ in bandwidth.
     """
-    depth = _queue_depth(bench)
+    depth = _queue_depth(load)
     borders: deque[torch.cuda.Event] = deque()
     begin, opened, passes = perf_counter(), 0.0, 0
     start: torch.cuda.Event | None = None
     while True:
         while len(borders) < depth:
-            bench.launch()
-            borders.append(mark_border(bench))
+            load.launch()
+            borders.append(mark_border(load))
         border = borders.popleft()
         border.synchronize()
         now = perf_counter()
@@ -79,26 +79,26 @@ def loaded_window(bench: Bench, at_start: Callable[[], Any], at_end: Callable[[]
             passes += 1
             if passes >= MIN_PASSES and now - opened >= WINDOW_SECONDS:
                 at_end()
-                bench.synchronize()
+                load.synchronize()
                 return passes, float(start.elapsed_time(border)) * 1e-3
         elif now - begin >= LEAD_SECONDS:
             at_start()
             start, opened = border, now
 
 
-def mark_border(bench: Bench) -> torch.cuda.Event:
+def mark_border(load: Load) -> torch.cuda.Event:
     """An event after everything launched so far."""
     event = torch.cuda.Event(enable_timing=True)
-    event.record(torch.cuda.current_stream(bench.workload.device))
+    event.record(torch.cuda.current_stream(load.device.device))
     return event
 
 
-def _queue_depth(bench: Bench) -> int:
+def _queue_depth(load: Load) -> int:
     """Passes to keep in the queue: QUEUED_SECONDS behind a border, and few of long ones."""
-    bench.launch()
-    begin = mark_border(bench)
-    bench.launch()
-    end = mark_border(bench)
+    load.launch()
+    begin = mark_border(load)
+    load.launch()
+    end = mark_border(load)
     end.synchronize()
     seconds = max(float(begin.elapsed_time(end)) * 1e-3, QUEUED_SECONDS / MAX_QUEUED)
     return 1 + math.ceil(QUEUED_SECONDS / seconds)

@@ -2,22 +2,22 @@
 
 import torch
 
-from profiler.bench import Bench
+from profiler.bench import Load
 from profiler.counter import Counter, Reading
 from profiler.run import DeviceInfo, Measurement
 
 
-def measure(bench: Bench) -> Reading:
+def measure(load: Load) -> Reading:
     """baseline_allocated_bytes, peak_allocated_bytes, peak_reserved_bytes of one pass."""
-    device = bench.workload.device
-    bench.synchronize()
+    device = load.device.device
+    load.synchronize()
     # Workspaces and segments that earlier kernels left behind are none of this pass's memory.
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     baseline = torch.cuda.memory_allocated(device)
-    output = bench.launch()
-    bench.synchronize()
+    output = load.launch()
+    load.synchronize()
     peak, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
     del output
     return Reading(
