@@ -12,11 +12,10 @@ from profiler.counter import Unavailable
 from profiler.counters import nvml_gpm
 from profiler.device import detect
 from profiler.run import DeviceInfo
-from profiler.workload import Workload
 
 PEAK = 4.8e12
 H200 = DeviceInfo("cuda:0", "NVIDIA H200", compute_capability=(9, 0), peak_hbm_bytes_per_second=PEAK)
-LARGE = Workload("naive", AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16"), None, "cuda:0", trace=None)
+LARGE = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16").compulsory_bytes
 
 
 @dataclass
@@ -31,7 +30,8 @@ class Gpu:
     work: list[tuple[float, float, float]] = field(default_factory=list)  # begin, end, bytes
     samples: list[tuple[float, float]] = field(default_factory=list)  # when, bytes so far
     device: DeviceInfo = H200
-    workload: Workload = LARGE
+    l2: str = "cold"
+    compulsory_bytes: int = LARGE
     held: int = 0
 
     def launch(self):
@@ -204,8 +204,8 @@ def test_reasons(attach, monkeypatch):
 def test_a_cold_pass_that_fits_into_l2_is_refused(attach, l2, seq_len, answers):
     """(1, 16, 1024, 64) float16: 4 tensors of 16 · 1024 · 64 · 2 B = 8.39 MB stay in an L2 of 60 MB between passes."""
     problem = AttentionProblem(1, 16, 16, seq_len, seq_len, 64)
-    workload = Workload("naive", problem, None, "cuda:0", l2=l2, trace=None)
-    gpu = attach(Gpu(FLASH, device=replace(H200, l2_bytes=60 * 2**20), workload=workload))
+    device = replace(H200, l2_bytes=60 * 2**20)
+    gpu = attach(Gpu(FLASH, device=device, l2=l2, compulsory_bytes=problem.compulsory_bytes))
     if answers:
         assert nvml_gpm.measure(gpu).measurements[0].value is not None
     else:
@@ -223,7 +223,8 @@ def test_a_copy_on_this_gpu():
     target = torch.empty_like(source)
     bench = SimpleNamespace(
         device=device,
-        workload=LARGE,
+        l2="cold",
+        compulsory_bytes=LARGE,
         launch=lambda: target.copy_(source),
         synchronize=torch.cuda.synchronize,
     )
