@@ -53,9 +53,10 @@ def repeat(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Workload, .
         workloads(("naive", "flash"), PROBLEM, TILE, "cuda:0", seed=7, l2="warm", repeats=50),
         workloads(("flash",), AttentionProblem(), TileConfig(), "cpu", trace=TraceRequest(0, 0, 5)),
         workloads(("flash",), AttentionProblem(), TileConfig(), "cpu", trace=None),
+        workloads(("flash",), AttentionProblem(), TileConfig(), "cpu", counters="nvml-gpm", drain=False, detail=True),
         workloads(("naive",), AttentionProblem(), TileConfig(), "cpu"),
     ],
-    ids=["both", "traced row", "no trace", "naive"],
+    ids=["both", "traced row", "no trace", "counters", "naive"],
 )
 def test_it_asks_for_the_same_workloads(
     wanted: tuple[Workload, ...], repeat: Callable[[str], tuple[Workload, ...]]

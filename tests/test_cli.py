@@ -89,13 +89,14 @@ def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command
 def test_every_option_reaches_the_workload(command: Command) -> None:
     answer = command(
         f"{RUN} --kernel flash --batch 2 --dtype float32 --window 9 --num-warps 8 --num-stages 2 --seed 7 --l2 warm "
-        "--repeats 3 --trace-head 1 --trace-row 5 --json"
+        "--repeats 3 --trace-head 1 --trace-row 5 --counters cupti_sampling --no-drain --detail --json"
     )
     (run,) = from_json(answer.out)
     workload = run.workload
     assert workload.problem == AttentionProblem(2, 2, 1, 33, 40, 16, "float32", True, 9)
     assert workload.tile == TileConfig(16, 16, 8, 2)
     assert (workload.seed, workload.l2, workload.repeats) == (7, "warm", 3)
+    assert (workload.counters, workload.drain, workload.detail) == ("cupti-sampling", False, True)
     assert workload.trace is not None and (workload.trace.head, workload.trace.row) == (1, 5)
     (bare,) = from_json(command(RUN, "--kernel", "flash", "--no-trace", "--json").out)
     assert bare.workload.trace is None and bare.softmax is None
@@ -118,6 +119,7 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
         ("--kernel slow", "Kernel 'slow' is not known; choose flash, naive."),
         ("--device tpu", "Device 'tpu' is not known; choose cpu or cuda:0."),
         ("--l2 hot", "l2 is 'hot'; choose cold or warm."),
+        ("--counters nsys", "counters is 'nsys'; choose auto, cupti-range, ncu, cupti-sampling, nvml-gpm."),
         ("--seed -1", "seed is -1; choose 0 to 2^63 - 1."),
         ("--repeats 0", "repeats is 0; choose 1 to 10000."),
         ("--trace-head 2", "The traced head is 2; this problem has 0 to 1."),

@@ -4,7 +4,7 @@ import base64
 import json
 import tracemalloc
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from profiler.codec import DTYPES, MAX_ARRAY_BYTES, NotARun, PackedArray, decode, encode
+from profiler.codec import ADDED, DTYPES, MAX_ARRAY_BYTES, NotARun, PackedArray, decode, encode
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,19 @@ def test_a_missing_field_is_named(name: str) -> None:
     del data[name]
     with pytest.raises(NotARun, match=rf"^run lacks the field '{name}'\.$"):
         decode(Outer, data)
+
+
+def test_a_field_added_since_has_its_default_in_older_files() -> None:
+    @dataclass(frozen=True)
+    class Grown:
+        name: str
+        drain: bool = field(default=True, metadata=ADDED)
+        seed: int = 0
+
+    assert decode(Grown, {"name": "x", "seed": 1}) == Grown("x", True, 1)
+    assert decode(Grown, {"name": "x", "drain": False, "seed": 1}) == Grown("x", False, 1)
+    with pytest.raises(NotARun, match="lacks the field 'seed'"):
+        decode(Grown, {"name": "x"})
 
 
 def test_whole_numbers_are_floats_where_floats_are_due() -> None:

@@ -169,6 +169,45 @@ def test_a_source_that_cannot_answer_leaves_its_reason(
     assert found == Measurement("energy_joules", None, "J", "nvml", reason)
 
 
+def on_ladder(source: str, value: float | None, **parts: object) -> Counter:
+    """A source of hbm_bytes on the ladder."""
+
+    def answer(_: Bench) -> Reading:
+        return Reading((Measurement("hbm_bytes", value, "B", source, "" if value else "it cannot tell"),))
+
+    return counter(source, quantities=(("hbm_bytes", "B", source),), measure=answer, **parts)
+
+
+@pytest.mark.parametrize(
+    ("counters", "quick", "asked"),
+    [
+        ("auto", 1.0, {"nvml-gpm": 1.0}),
+        ("auto", None, {"nvml-gpm": None, "ncu": 2.0}),
+        ("nvml-gpm", None, {"nvml-gpm": None}),
+        ("ncu", 1.0, {"ncu": 2.0}),
+        ("cupti-sampling", 1.0, {}),
+    ],
+)
+def test_the_ladder(
+    monkeypatch: pytest.MonkeyPatch, counters: str, quick: float | None, asked: dict[str, float | None]
+) -> None:
+    """A slow source answers where it is named, or where no quick one could; what is no counter of bytes always does."""
+    sources = (on_ladder("nvml-gpm", quick), on_ladder("ncu", 2.0, is_slow=True), counter("meter", measure=one_joule))
+    monkeypatch.setattr(measure_module, "all_counters", lambda: sources)
+    told: list[tuple[str, int, int]] = []
+    run = measure(replace(NAIVE, counters=counters), cpu_device(), "", lambda *where: told.append(where))
+    assert {m.source: m.value for m in run.measurements if m.name == "hbm_bytes"} == asked
+    assert run.value("energy_joules") == 1.0
+    assert told[-1][1] + 1 == told[-1][2], "the last phase is told as the last"
+
+
+@pytest.mark.parametrize("detail", [True, False])
+def test_detail_counters_only_where_asked(monkeypatch: pytest.MonkeyPatch, detail: bool) -> None:
+    monkeypatch.setattr(measure_module, "all_counters", lambda: (counter("m", measure=one_joule, is_detail=True),))
+    run = measure(replace(NAIVE, detail=detail), cpu_device(), "")
+    assert run.value("energy_joules") == (1.0 if detail else None)
+
+
 @pytest.mark.parametrize(("ending", "value"), [(one_joule, 1.0), (unable, None)])
 def test_a_watching_source_listens_while_others_measure(
     monkeypatch: pytest.MonkeyPatch, ending: Callable[[Bench], Reading], value: float | None

@@ -1,15 +1,28 @@
 """A Run as a file: comes back equal, and what is not a Run is refused with a sentence."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from profiler import run as run_module
 from profiler.codec import NotARun
-from profiler.run import Measurement, Run, Series, from_json, spread_of, to_document, to_json
+from profiler.run import (
+    LaunchedKernel,
+    LaunchSpan,
+    Measurement,
+    Run,
+    Series,
+    from_json,
+    spread_of,
+    to_document,
+    to_json,
+)
+from profiler.workload import LADDER
 from tests.fake_runs import SMALL, cpu_run, flash_run, naive_run
 
 Document = dict[str, Any]
@@ -17,9 +30,17 @@ Document = dict[str, Any]
 
 def full_run() -> Run:
     """A Run with something in every field."""
-    series = (Series("power", "W", "nvml", (0.0, 0.05), (120.0, 300.5)),)
     return replace(
-        flash_run(SMALL), series=series, samples={"gpu_time_seconds": (1e-3, 2e-3)}, phases={"time": 0.5}, recorded="ü"
+        flash_run(SMALL),
+        series=(
+            Series("hbm_read_bytes_per_second", "B/s", "cupti-sampling", (0.0, 2e-5), (1e12, 0.0), 2e-5),
+            Series("power", "W", "nvml", (0.0, 0.05), (120.0, 300.5)),
+        ),
+        spans=(LaunchSpan("flash", 1e-5, 3e-5),),
+        kernels=(LaunchedKernel("flash", "flash_kernel"),),
+        samples={"gpu_time_seconds": (1e-3, 2e-3)},
+        phases={"time": 0.5},
+        recorded="ü",
     )
 
 
@@ -154,6 +175,44 @@ def test_find_prefers_measured_and_then_any_value() -> None:
     assert run.value("requested_read_bytes", "qk") == 3.0
     assert run.value("hbm_bytes") is None and run.find("hbm_bytes") is None
     assert run.launches("requested_read_bytes") == [part]
+
+
+def test_the_first_of_the_ladder_is_believed_and_the_others_stay() -> None:
+    answers = [Measurement("hbm_read_bytes", float(i), "B", source) for i, source in enumerate(reversed(LADDER))]
+    run = replace(cpu_run(), measurements=tuple(answers))
+    found = run.find("hbm_read_bytes")
+    assert found is not None and found.source == "cupti-range"
+    for best, next_best in pairwise(LADDER):
+        run = replace(run, measurements=tuple(m for m in run.measurements if m.source != best))
+        found = run.find("hbm_read_bytes")
+        assert found is not None and found.source == next_best
+
+
+def test_a_file_from_before_counters_could_be_chosen_opens() -> None:
+    document = to_document([naive_run()])
+    for name in ("counters", "drain", "detail"):
+        del first(document)["workload"][name]
+    for name in ("spans", "kernels"):
+        del first(document)[name]
+    assert from_json(json.dumps(document)) == (naive_run(),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("series", {"interval": 0.0}, "has a series whose samples cover no time, or more than an hour."),
+        ("series", {"interval": 1e5}, "has a series whose samples cover no time, or more than an hour."),
+        ("spans", {"start": 2.0, "end": 1.0}, "has a launch that ends before it starts or lasts longer than an hour."),
+        ("spans", {"end": 4e3}, "has a launch that ends before it starts or lasts longer than an hour."),
+        ("spans", {"launch": "x" * 501}, "has a text that is longer than 500 characters or cannot be printed."),
+        ("kernels", {"kernel": "a\nb"}, "has a text that is longer than 500 characters or cannot be printed."),
+    ],
+)
+def test_impossible_samples_are_refused(name: str, value: Document, words: str) -> None:
+    document = to_document([full_run()])
+    first(document)[name][0].update(value)
+    with pytest.raises(NotARun, match=re.escape(words)):
+        from_json(json.dumps(document))
 
 
 def test_spread_is_the_20th_and_80th_percentile() -> None:
