@@ -1,5 +1,6 @@
 """GPM against a simulated GPU that runs queued passes in its own time and counts the bytes that have really moved."""
 
+import os
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -211,6 +212,15 @@ def test_a_cold_pass_that_fits_into_l2_is_refused(attach, l2, seq_len, answers):
     else:
         with pytest.raises(Unavailable, match=r"8\.39 MB stay in L2"):
             nvml_gpm.measure(gpu)
+
+
+def test_the_note_names_who_else_uses_the_gpu(attach, monkeypatch):
+    gpu = attach(Gpu(FLASH))
+    processes = [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (os.getpid(), 7)]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda gpu: processes)
+    (found,) = nvml_gpm.measure(gpu).measurements
+    assert "NVML lists 1 other process on this GPU, holding 1.0 GiB" in found.note
+    assert found.note.endswith("their traffic is included")
 
 
 @pytest.mark.gpu

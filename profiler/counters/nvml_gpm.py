@@ -12,6 +12,7 @@ import torch
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import gpu_handle
+from profiler.neighbours import neighbours
 from profiler.nvml import NoGpu, ask, open_nvml
 from profiler.run import DeviceInfo, Measurement
 
@@ -39,11 +40,13 @@ def measure(load: Load) -> Reading:
                 at_end=lambda: nvml.nvmlGpmSampleGet(gpu, second),
             )
             percent = _dram_utilisation(nvml, first, second)
+            others = neighbours(nvml, gpu)
     except NoGpu as reason:
         raise Unavailable(str(reason)) from reason
     note = (
         f"estimate: {percent:.3g}% of {peak / 1e12:.3f} TB/s over {passes} passes in {seconds * 1e3:.0f} ms; reads and "
         "writes together; device-wide; passes run back to back, so L2 as each leaves it to the next"
+        f"{others and f'; {others}'}"
     )
     return Reading((Measurement("hbm_bytes", percent / 100 * peak * seconds / passes, "B", "nvml-gpm", note),))
 
