@@ -273,6 +273,7 @@ def test_structs_lie_as_in_the_c_headers(headers, tmp_path):
         "cupti_profiler_target",
         "cupti_profiler_host",
         "cupti_range_profiler",
+        "cupti_pmsampling",
     )
     source.write_text(
         "".join(f"#include <{name}.h>\n" for name in includes) + f"int main(void) {{ {' '.join(lines)} }}"

@@ -1,0 +1,108 @@
+"""Tensor-core FLOPs, spill traffic, what L2 sent to the SMs and its hit rate, by counters that need several passes."""
+
+import statistics
+from functools import cache
+
+from profiler.bench import Load
+from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.detail import DetailMetrics, detail_metrics
+from profiler.cupti.host import MetricsHost
+from profiler.cupti.library import CuptiError, load
+from profiler.cupti.permission import why_not
+from profiler.cupti.ranges import RangeProfiler, Ranges, current_chip
+from profiler.run import DeviceInfo, Measurement, spread_of
+
+REPEATS = 3
+UNITS = {
+    "tensor_flops": "FLOP",
+    "spill_read_bytes": "B",
+    "spill_write_bytes": "B",
+    "l2_to_sm_bytes": "B",
+    "l2_hit_percent": "%",
+}
+MEANINGS = {
+    "spill_read_bytes": "bytes loaded from local memory, as L1 was asked for them",
+    "spill_write_bytes": "bytes stored to local memory, as L1 was asked to",
+    "l2_to_sm_bytes": "bytes that arrived at the SMs' L1 over the crossbar, without what the SMs wrote",
+    "l2_hit_percent": "share of the sectors asked of L2 that it held",
+}
+
+
+def measure(load: Load) -> Reading:
+    """tensor_flops, spill_read_bytes, spill_write_bytes, l2_to_sm_bytes and l2_hit_percent, of the whole and by launch.
+
+    CUPTI counts the set in several passes, and the work runs anew for each, with L2 prepared alike. What the chip has
+    no metric for is None with that reason; the rest counts.
+    """
+    try:
+        metrics = _detail_metrics()
+        values, passes = _collect(load, metrics)
+    except CuptiError as error:
+        raise Unavailable(str(error)) from error
+    found = [metrics.detail(counted) for _, counted in values]
+    whole = found[:REPEATS]
+    anew = f"counted in {passes} passes on {metrics.chip}, each a run anew"
+    measurements = []
+    for quantity, unit in UNITS.items():
+        if quantity not in whole[0]:
+            reason = metrics.why_missing(quantity)
+            measurements.append(Measurement(quantity, None, unit, "cupti-range", reason))
+            continue
+        counted = tuple(each[quantity] for each in whole)
+        note = f"{_meaning(quantity, metrics)}; {anew}; {load.l2} L2, median of {REPEATS}"
+        value = statistics.median(counted)
+        measurements.append(Measurement(quantity, value, unit, "cupti-range", note, spread_of(counted)))
+    note = f"{anew}; {load.l2} L2 at the first launch"
+    for (launch, _), each in zip(values[REPEATS:], found[REPEATS:], strict=True):
+        measurements += [Measurement(q, each[q], UNITS[q], "cupti-range", note, launch=launch) for q in each]
+    return Reading(tuple(measurements))
+
+
+def _collect(load: Load, metrics: DetailMetrics) -> tuple[list[tuple[str, dict[str, float]]], int]:
+    """Values of REPEATS whole runs, then of each launch of one more; and how many passes CUPTI took."""
+
+    def work(ranges: Ranges) -> None:
+        for _ in range(REPEATS):
+            load.prepare_l2()
+            with ranges.range("run"):
+                load.launch()
+        load.prepare_l2()
+        load.launch(hook=ranges.range)
+
+    load.evict_l2()  # makes the scratch buffer
+    max_ranges = REPEATS + len(load.launch_names)
+    with RangeProfiler(metrics.names, max_ranges, passes_allowed=True) as profiler:
+        return profiler.collect(work), profiler.passes
+
+
+def _meaning(quantity: str, metrics: DetailMetrics) -> str:
+    if quantity != "tensor_flops":
+        return MEANINGS[quantity]
+    names = " + ".join(name.removesuffix(".sum") for name in metrics.parts[quantity])
+    return f"operations of the tensor cores, {names}"
+
+
+@cache
+def _detail_metrics() -> DetailMetrics:
+    """The chip's names do not change while the process lives."""
+    cupti = load()
+    chip = current_chip(cupti)
+    with MetricsHost(cupti, chip) as host:
+        return detail_metrics(chip, host.base_metrics)
+
+
+def unavailable(device: DeviceInfo) -> str | None:
+    """No GPU, no library or no permission, each with what would allow it."""
+    return why_not() if device.compute_capability else "no GPU here, so there is no hardware counter to read"
+
+
+COUNTER = Counter(
+    name="cupti_detail",
+    title="Hardware counters in several passes (CUPTI)",
+    order=42,
+    phase="detail",
+    quantities=tuple((name, unit, "cupti-range") for name, unit in UNITS.items()),
+    unavailable=unavailable,
+    measure=measure,
+    is_detail=True,
+)
