@@ -1,0 +1,164 @@
+"""HBM and L2↔SM bytes of Loads as Nsight Compute counts them, in a process of its own; every failure a sentence."""
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profiler.codec import decode, encode
+from profiler.counter import Reading, Unavailable
+from profiler.cupti.host import TrafficMetrics
+from profiler.cupti.library import PERMIT, CuptiError
+from profiler.cupti.library import load as load_cupti
+from profiler.cupti.ranges import current_chip
+from profiler.ncu_csv import (
+    DRAIN,
+    DRAINED,
+    MAX_BYTES,
+    PASS,
+    LoadMarks,
+    MarkedKernels,
+    NcuError,
+    ProfiledKernel,
+    parse,
+    split,
+)
+from profiler.ncu_program import Ncu, command, find, last_line, metrics_of, run
+from profiler.run import DeviceInfo, LaunchedKernel, Measurement
+
+UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
+QUANTITIES = tuple((name, unit, "ncu") for name, unit in UNITS.items() if unit == "B")  # of a whole pass
+START_SECONDS, LOAD_SECONDS = 60.0, 30.0
+MAX_NAME = 300  # characters; names of C++ templates run to thousands
+
+# What ncu says, in part, and what that means.
+EXPLANATIONS = {
+    "ERR_NVGPUCTRPERM": f"ncu may not read the GPU's counters. {PERMIT}",
+    "driver resource was unavailable": "ncu found the GPU's counters held by another program: DCGM, or another "
+    "profiler. Stop it (DCGM: `dcgmi profile --pause`) and repeat.",
+    "not supported on device": "this ncu cannot profile this GPU or this set-up (a virtual GPU, WSL). Install the "
+    "newest Nsight Compute; use Linux itself and a whole GPU.",
+    "driver is not compatible": "the driver is too old for this ncu. Update the driver, or name an older ncu in "
+    "BYTESCOPE_NCU.",
+    "nsight-compute-lock": "ncu may not open its lock file, which another user made. Set TMPDIR to a folder of your "
+    "own and start Bytescope again.",
+}
+# Errors that say only that there was one.
+EMPTY_ERRORS = ("An error was reported", "An error occurred", "For more information", "Failed to profile")
+APPLICATION_FAILED = "The application returned an error code"
+
+
+def measure_loads(specs: Sequence[Mapping[str, Any]], device: DeviceInfo) -> tuple[Reading, ...]:
+    """One Reading for each Load, by its spec, from one start of ncu: the QUANTITIES of a pass, and UNITS by launch.
+
+    ncu lets one kernel run at a time, each once, and leaves clocks and L2 as they are; what leaves L2 between two
+    kernels it does not see. A Load that could not run has Measurements of None with the reason.
+    Raises Unavailable with a sentence for all else that goes wrong.
+    """
+    try:
+        ncu = find()
+        metrics = metrics_of(ncu, _chip())
+        torch.cuda.empty_cache()  # the other process wants the memory
+        return tuple(summarise(ncu, marks, found) for marks, found in profile(ncu, metrics, specs, device))
+    except NcuError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _chip() -> str | None:
+    """The chip as ncu spells it; None where no libcupti tells, and ncu then looks at the GPUs itself."""
+    try:
+        return current_chip(load_cupti()).lower()
+    except CuptiError:
+        return None
+
+
+def profile(
+    ncu: Ncu, metrics: TrafficMetrics, specs: Sequence[Mapping[str, Any]], device: DeviceInfo
+) -> tuple[tuple[LoadMarks, MarkedKernels], ...]:
+    """What profiler.ncu_target says of each Load, and what ncu counted for it. Raises NcuError."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="bytescope-ncu-", ignore_cleanup_errors=True) as folder:
+            spec, log, answer = (Path(folder) / name for name in ("spec.json", "ncu.log", "answer.json"))
+            words = {"loads": list(specs), "device": encode(device), "answer": str(answer), "asker": os.getpid()}
+            spec.write_text(json.dumps(words), encoding="utf-8")
+            code, console = run(command(ncu, metrics, log, spec), START_SECONDS + LOAD_SECONDS * len(specs))
+            text = ""
+            if log.exists():
+                with log.open("rb") as file:
+                    text = file.read(MAX_BYTES + 1).decode(errors="replace")
+            if problem := explain(code, text, console):
+                raise NcuError(problem)
+            if not answer.exists():
+                raise NcuError(f"the program that ncu started gave no answer: {last_line(console)}")
+            told: tuple[LoadMarks, ...] = decode(tuple[LoadMarks, ...], json.loads(answer.read_bytes()), "answer")
+    except (OSError, ValueError) as error:
+        raise NcuError(f"ncu's files cannot be used: {error}. Free the folder for temporary files.") from error
+    marks = [section for one in told for section in one.sections]
+    groups = iter(split(parse(text, metrics), marks) if marks else ())
+    return tuple((one, tuple(islice(groups, len(one.sections)))) for one in told)
+
+
+def explain(code: int, log: str, console: str) -> str | None:
+    """A sentence for what went wrong, from the exit code, ncu's log and what was printed; None if nothing did."""
+    lines = f"{log}\n{console}".split("\n")
+    errors = [line.removeprefix("==ERROR==").strip() for line in lines if line.startswith("==ERROR==")]
+    for part, sentence in EXPLANATIONS.items():
+        if any(part in error for error in errors):
+            return sentence
+    telling = [error for error in errors if error and not error.startswith((*EMPTY_ERRORS, APPLICATION_FAILED))]
+    if telling:
+        return f"ncu failed: {telling[0][:300]}"
+    if any(error.startswith(APPLICATION_FAILED) for error in errors):
+        return f"the program that ncu started failed: {last_line(console)}"
+    if code < 0:
+        return f"ncu was ended by signal {-code}, {signal.strsignal(-code)}. Name another version in BYTESCOPE_NCU."
+    if code or errors:
+        return f"ncu ended with code {code}: {last_line(console)}"
+    return None
+
+
+def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
+    """One Load's kernels as measurements."""
+    parts: dict[str, list[ProfiledKernel]] = {PASS: []}
+    idle: dict[str, list[ProfiledKernel]] = {}
+    launches: dict[str, list[ProfiledKernel]] = {}
+    for section, (mark, *kernels) in found:
+        parts.setdefault(section.part, []).extend(kernels)
+        idle.setdefault(section.part, []).append(mark)
+        if section.launch is not None:
+            launches.setdefault(section.launch, []).extend(kernels)
+    empty = [name for name, kernels in (*parts.items(), *launches.items()) if not kernels]
+    reason = marks.reason
+    if empty and not reason:
+        reason = f"{ncu} saw no kernel of {', '.join(empty)}; copies and fills that the driver does it does not count"
+    if reason:
+        return Reading(tuple(Measurement(name, None, unit, source, reason) for name, unit, source in QUANTITIES))
+
+    how = f"{ncu}, in a process of its own; one pass, kernels one at a time, L2 kept between them; {marks.l2} L2"
+    until = "the pass ends, without what it wrote and L2 still holds"
+    # A mark writes nothing: what leaves L2 while one runs was written by what ran before.
+    writes = _sum("hbm_write_bytes", parts[PASS] + idle[PASS])
+    if DRAINED in parts:
+        until = "L2 holds no dirty line"
+        drained, alone = (_sum("hbm_write_bytes", parts[part] + idle[part]) for part in (DRAINED, DRAIN))
+        writes = max(0.0, writes + drained - alone)
+    measurements = [
+        Measurement("hbm_read_bytes", _sum("hbm_read_bytes", parts[PASS]), "B", "ncu", f"dram read bytes; {how}"),
+        Measurement("hbm_write_bytes", writes, "B", "ncu", f"dram write bytes until {until}; {how}"),
+        Measurement("l2_sm_bytes", _sum("l2_sm_bytes", parts[PASS]), "B", "ncu", f"L2 sectors × 32 B; {how}"),
+    ]
+    note = f"{how} at its first launch; a write still in L2 when its launch ends counts for a later one"
+    for launch, kernels in launches.items():
+        measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]
+    named = (LaunchedKernel(s.launch or "", k.name[:MAX_NAME]) for s, (_, *ran) in found if s.part == PASS for k in ran)
+    return Reading(tuple(measurements), kernels=tuple(named))
+
+
+def _sum(quantity: str, kernels: Iterable[ProfiledKernel]) -> float:
+    return sum(kernel.traffic[quantity] for kernel in kernels)
