@@ -12,7 +12,7 @@ from functools import cached_property
 from profiler.cupti import structs
 from profiler.cupti.library import Cupti, CuptiError
 
-RANGE_PROFILER = 0
+RANGE_PROFILER, PM_SAMPLING = 0, 1
 METRIC_TYPES = (0, 1, 2)  # counter, ratio, throughput
 
 # A sector is the 32 bytes that L2 hands over at a time (Nsight Compute's profiling guide).
@@ -28,11 +28,14 @@ def supported_chips(cupti: Cupti) -> tuple[str, ...]:
 class MetricsHost:
     """CUPTI's metrics of one chip, set up for one tuple of metrics, such as ("dram__bytes_read.sum",).
 
+    `profiler_type` tells what will count them, RANGE_PROFILER or PM_SAMPLING: a chip has others for each.
     A context manager. Metrics once added stay, so that each set has a MetricsHost of its own.
     Raises CuptiError if the library does not know the chip or one of the metrics.
     """
 
-    def __init__(self, cupti: Cupti, chip: str, metrics: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, cupti: Cupti, chip: str, metrics: tuple[str, ...] = (), profiler_type: int = RANGE_PROFILER
+    ) -> None:
         if chip not in supported_chips(cupti):
             raise CuptiError(
                 f"No GPU counters: {cupti.path} (API {cupti.version}) does not know the chip {chip}. "
@@ -41,7 +44,7 @@ class MetricsHost:
         self.cupti = cupti
         self.chip = chip
         self.metrics = metrics
-        initialised = structs.HostInitialize(profilerType=RANGE_PROFILER, pChipName=chip.encode())
+        initialised = structs.HostInitialize(profilerType=profiler_type, pChipName=chip.encode())
         self._object = cupti.call(initialised).pHostObject
         try:
             self._add_metrics()

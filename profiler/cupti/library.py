@@ -74,7 +74,14 @@ class Cupti:
 
     def call(self, params: AnyParams) -> AnyParams:
         """Makes the call that `params` belongs to; returns `params` with its outputs. Raises CuptiError."""
-        code = getattr(self.library, params.function)(ctypes.byref(params))
+        try:
+            function = getattr(self.library, params.function)
+        except AttributeError as error:
+            raise CuptiError(
+                f"No GPU counters: {self.path} (API {self.version}) lacks {params.function}. "
+                "Install another CUDA toolkit or torch."
+            ) from error
+        code = function(ctypes.byref(params))
         if code:
             raise CuptiError(explain(code, params.function, self.result_name(code)), code)
         return params
@@ -140,7 +147,7 @@ def _load_first(paths: tuple[Path, ...]) -> Cupti:
     for path in paths:
         try:
             library = ctypes.CDLL(str(path))
-            if hasattr(library, "cuptiRangeProfilerEnable"):
+            if hasattr(library, "cuptiRangeProfilerEnable") and hasattr(library, "cuptiGetVersion"):
                 # Only now: the nvperf libraries of a CUPTI that is passed over would shadow the right ones.
                 for name in NVPERF:
                     ctypes.CDLL(str(path.with_name(name)), mode=ctypes.RTLD_GLOBAL)

@@ -23,7 +23,8 @@ class Params(ctypes.Structure):
         super().__init__(structSize=last.offset + last.size, **values)
 
 
-def _params(function: str, struct: str, **fields: Any) -> type[Params]:
+def params(function: str, struct: str, **fields: Any) -> type[Params]:
+    """The block named `struct` in C, with the fields after pPriv in order, of the call named `function`."""
     own_fields = {"_fields_": list(fields.items())} if fields else {}
     return cast("type[Params]", type(struct, (Params,), {"function": function, **own_fields}))
 
@@ -33,12 +34,12 @@ def c_names(names: tuple[str, ...]) -> "ctypes.Array[c_char_p]":
     return (c_char_p * len(names))(*(name.encode() for name in names))
 
 
-ProfilerInitialize = _params("cuptiProfilerInitialize", "CUpti_Profiler_Initialize_Params")
-DeviceGetChipName = _params(
+ProfilerInitialize = params("cuptiProfilerInitialize", "CUpti_Profiler_Initialize_Params")
+DeviceGetChipName = params(
     "cuptiDeviceGetChipName", "CUpti_Device_GetChipName_Params", deviceIndex=c_size_t, pChipName=c_char_p
 )
 
-HostInitialize = _params(
+HostInitialize = params(
     "cuptiProfilerHostInitialize",
     "CUpti_Profiler_Host_Initialize_Params",
     profilerType=c_int,
@@ -46,16 +47,16 @@ HostInitialize = _params(
     pCounterAvailabilityImage=IMAGE,
     pHostObject=c_void_p,
 )
-HostDeinitialize = _params(
+HostDeinitialize = params(
     "cuptiProfilerHostDeinitialize", "CUpti_Profiler_Host_Deinitialize_Params", pHostObject=c_void_p
 )
-HostGetSupportedChips = _params(
+HostGetSupportedChips = params(
     "cuptiProfilerHostGetSupportedChips",
     "CUpti_Profiler_Host_GetSupportedChips_Params",
     numChips=c_size_t,
     ppChipNames=NAMES,
 )
-HostGetBaseMetrics = _params(
+HostGetBaseMetrics = params(
     "cuptiProfilerHostGetBaseMetrics",
     "CUpti_Profiler_Host_GetBaseMetrics_Params",
     pHostObject=c_void_p,
@@ -63,34 +64,34 @@ HostGetBaseMetrics = _params(
     ppMetricNames=NAMES,
     numMetrics=c_size_t,
 )
-HostConfigAddMetrics = _params(
+HostConfigAddMetrics = params(
     "cuptiProfilerHostConfigAddMetrics",
     "CUpti_Profiler_Host_ConfigAddMetrics_Params",
     pHostObject=c_void_p,
     ppMetricNames=NAMES,
     numMetrics=c_size_t,
 )
-HostGetConfigImageSize = _params(
+HostGetConfigImageSize = params(
     "cuptiProfilerHostGetConfigImageSize",
     "CUpti_Profiler_Host_GetConfigImageSize_Params",
     pHostObject=c_void_p,
     configImageSize=c_size_t,
 )
-HostGetConfigImage = _params(
+HostGetConfigImage = params(
     "cuptiProfilerHostGetConfigImage",
     "CUpti_Profiler_Host_GetConfigImage_Params",
     pHostObject=c_void_p,
     configImageSize=c_size_t,
     pConfigImage=IMAGE,
 )
-HostGetNumOfPasses = _params(
+HostGetNumOfPasses = params(
     "cuptiProfilerHostGetNumOfPasses",
     "CUpti_Profiler_Host_GetNumOfPasses_Params",
     configImageSize=c_size_t,
     pConfigImage=IMAGE,
     numOfPasses=c_size_t,
 )
-HostEvaluateToGpuValues = _params(
+HostEvaluateToGpuValues = params(
     "cuptiProfilerHostEvaluateToGpuValues",
     "CUpti_Profiler_Host_EvaluateToGpuValues_Params",
     pHostObject=c_void_p,
@@ -102,16 +103,16 @@ HostEvaluateToGpuValues = _params(
     pMetricValues=POINTER(c_double),
 )
 
-RangeProfilerEnable = _params(
+RangeProfilerEnable = params(
     "cuptiRangeProfilerEnable",
     "CUpti_RangeProfiler_Enable_Params",
     ctx=c_void_p,
     pRangeProfilerObject=c_void_p,
 )
-RangeProfilerDisable = _params(
+RangeProfilerDisable = params(
     "cuptiRangeProfilerDisable", "CUpti_RangeProfiler_Disable_Params", pRangeProfilerObject=c_void_p
 )
-RangeProfilerGetCounterDataSize = _params(
+RangeProfilerGetCounterDataSize = params(
     "cuptiRangeProfilerGetCounterDataSize",
     "CUpti_RangeProfiler_GetCounterDataSize_Params",
     pRangeProfilerObject=c_void_p,
@@ -121,14 +122,14 @@ RangeProfilerGetCounterDataSize = _params(
     maxNumRangeTreeNodes=c_uint32,
     counterDataSize=c_size_t,
 )
-RangeProfilerCounterDataImageInitialize = _params(
+RangeProfilerCounterDataImageInitialize = params(
     "cuptiRangeProfilerCounterDataImageInitialize",
     "CUpti_RangeProfiler_CounterDataImage_Initialize_Params",
     pRangeProfilerObject=c_void_p,
     counterDataSize=c_size_t,
     pCounterData=IMAGE,
 )
-RangeProfilerSetConfig = _params(
+RangeProfilerSetConfig = params(
     "cuptiRangeProfilerSetConfig",
     "CUpti_RangeProfiler_SetConfig_Params",
     pRangeProfilerObject=c_void_p,
@@ -144,10 +145,10 @@ RangeProfilerSetConfig = _params(
     passIndex=c_size_t,
     targetNestingLevel=c_uint16,
 )
-RangeProfilerStart = _params(
+RangeProfilerStart = params(
     "cuptiRangeProfilerStart", "CUpti_RangeProfiler_Start_Params", pRangeProfilerObject=c_void_p
 )
-RangeProfilerStop = _params(
+RangeProfilerStop = params(
     "cuptiRangeProfilerStop",
     "CUpti_RangeProfiler_Stop_Params",
     pRangeProfilerObject=c_void_p,
@@ -155,29 +156,29 @@ RangeProfilerStop = _params(
     targetNestingLevel=c_size_t,
     isAllPassSubmitted=c_uint8,
 )
-RangeProfilerPushRange = _params(
+RangeProfilerPushRange = params(
     "cuptiRangeProfilerPushRange",
     "CUpti_RangeProfiler_PushRange_Params",
     pRangeProfilerObject=c_void_p,
     pRangeName=c_char_p,
 )
-RangeProfilerPopRange = _params(
+RangeProfilerPopRange = params(
     "cuptiRangeProfilerPopRange", "CUpti_RangeProfiler_PopRange_Params", pRangeProfilerObject=c_void_p
 )
-RangeProfilerDecodeData = _params(
+RangeProfilerDecodeData = params(
     "cuptiRangeProfilerDecodeData",
     "CUpti_RangeProfiler_DecodeData_Params",
     pRangeProfilerObject=c_void_p,
     numOfRangeDropped=c_size_t,
 )
-RangeProfilerGetCounterDataInfo = _params(
+RangeProfilerGetCounterDataInfo = params(
     "cuptiRangeProfilerGetCounterDataInfo",
     "CUpti_RangeProfiler_GetCounterDataInfo_Params",
     pCounterDataImage=IMAGE,
     counterDataImageSize=c_size_t,
     numTotalRanges=c_size_t,
 )
-RangeProfilerCounterDataGetRangeInfo = _params(
+RangeProfilerCounterDataGetRangeInfo = params(
     "cuptiRangeProfilerCounterDataGetRangeInfo",
     "CUpti_RangeProfiler_CounterData_GetRangeInfo_Params",
     pCounterDataImage=IMAGE,
