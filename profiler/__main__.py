@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
-from profiler import doctor as doctor_table
 from profiler.codec import NotARun, encode
+from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.run import Run, to_json
 from profiler.show import runs_table, stored_table
 from profiler.store import StoreError, list_runs, load, require_writable, runs_folder, write_atomically
@@ -95,7 +95,7 @@ def run(
     problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
-    device = device or doctor_table.default_device()
+    device = device or default_device()
     chosen = workloads(
         tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, counters.replace("_", "-"), drain, detail
     )
@@ -173,9 +173,14 @@ def report(
 
 
 @app.command()
-def doctor() -> None:
-    """What can be measured here, what cannot, why, and how to allow it."""
-    Console().print(doctor_table.table())
+def doctor(as_json: AsJson = False) -> None:
+    """What can be measured here, what cannot, why, and how to allow it; each source is tried."""
+    with errors.status("Starting") as status:
+        found = diagnose(lambda what: status.update(f"Asking {what}"))
+    console = Console(stderr=as_json)
+    console.print(facts_table(found), sources_table(found), sep="\n")
+    if as_json:
+        print(json.dumps(encode(found), allow_nan=False))
 
 
 @app.command("list")

@@ -13,8 +13,10 @@ import pytest
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler import __main__ as cli
+from profiler import diagnosis
+from profiler.counter import all_counters
 from profiler.device import why_no_gpu
-from profiler.run import from_json
+from profiler.run import Measurement, from_json
 from profiler.store import list_runs, load, save
 from profiler.worker import Worker
 from tests.fake_runs import cpu_run, flash_run, naive_run
@@ -241,12 +243,45 @@ def test_list_of_nothing(command: Command) -> None:
 
 
 @pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
-def test_doctor_without_a_gpu_says_what_still_works(command: Command) -> None:
+def test_doctor_without_a_gpu_says_why_and_what_still_works(command: Command) -> None:
+    answer = command("doctor", "--json")
+    assert answer.code == 0 and len(answer.out.strip().splitlines()) == 1
+    found = document(answer)
+    assert found["devices"] == [] and found["why_no_gpu"] == why_no_gpu()
+    assert {fact["name"] for fact in found["facts"]} == {"torch", "triton", "libcupti"}
+    sources = {(source["device"], source["name"]): source for source in found["sources"]}
+    assert sources["any", "schedule"]["available"] and sources["any", "interpreter"]["available"]
+    assert sources["cpu", "cupti_range"] == {
+        "device": "cpu",
+        "name": "cupti_range",
+        "title": "Hardware counters (CUPTI)",
+        "available": False,
+        "reason": "no GPU here, so there is no hardware counter to read",
+        "found": None,
+    }
+    assert {name for device, name in sources if device == "cpu"} == {counter.name for counter in all_counters()}
+    assert not any(source["available"] for (device, _), source in sources.items() if device == "cpu")
+    words = " ".join(answer.err.split())
+    assert "What can be measured here" in words and "Hardware counters (CUPTI)" in words
+    assert words.endswith("Kernels are interpreted; recorded Runs show a GPU.")
+
+
+def test_doctor_without_json_prints_its_tables(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = diagnosis.Fact("", "torch", "2.10.0", "torch [2.10] is not known here.")
+    sources = (
+        diagnosis.Answer("cuda:0", "ncu", "Nsight Compute (ncu)", False, "no [/bold] permission"),
+        diagnosis.Answer(
+            "cuda:0", "a", "Title", True, "", diagnosis.Found("copy", (Measurement("hbm_bytes", 2.5e9, "B", "ncu"),))
+        ),
+    )
+    monkeypatch.setattr(cli, "diagnose", lambda tell: diagnosis.Diagnosis((), "No [b]driver.", (warned,), sources))
     answer = command("doctor")
-    words = " ".join(answer.out.split())
-    assert answer.code == 0
-    assert "no GPU" in words
-    assert "Triton's interpreter" in words
+    assert (answer.code, answer.err) == (0, "")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
+    assert ["", "torch", "2.10.0"] in rows and ["", "", "torch [2.10] is not known here."] in rows
+    assert ["cuda:0", "Nsight Compute (ncu)", "no", "no [/bold] permission"] in rows
+    assert ["cuda:0", "Title", "yes", "HBM 2.5 GB."] in rows
+    assert "Tried on a copy." in answer.out
 
 
 def test_usage_errors_are_exit_code_2(command: Command) -> None:

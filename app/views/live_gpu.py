@@ -1,11 +1,11 @@
-"""Live GPU: what NVML says now and over the last minute; the only page that refreshes itself."""
+"""Live GPU: what NVML says now and over the last minute, and what can be measured here; it refreshes itself."""
 
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from app import page
+from app import doctor_table, page
 from app.devices import feed
 from app.picture import Figure, Headline, Picture
 from app.style import DIRECTION, KERNEL, Theme, capacity, template
@@ -50,6 +50,7 @@ CHARTS: tuple[tuple[str, str, str, float, tuple[tuple[str, str, str], ...]], ...
 def render(runs: tuple[Run, ...]) -> None:
     """Draw the page; `runs` do not matter here."""
     st.fragment(_live, run_every=REFRESH_SECONDS)()
+    doctor_table.draw()
 
 
 def _live() -> None:
@@ -57,7 +58,7 @@ def _live() -> None:
     found = {info.device: info for info in source.devices()}
     if source.why_no_gpu is not None or not found:
         page.headline(Headline("No live readings of a GPU.", source.why_no_gpu or "NVML names no GPU."))
-        page.empty("Everything but this page works without a GPU; it looks again by itself.")
+        page.empty("Everything but these readings works without a GPU; the page looks again by itself.")
         return
     names = list(found)
     device = names[0]

@@ -1,0 +1,181 @@
+"""Facts of the machine: an idle GPU, a busy one, a MIG slice, N/A, versions, the driver's age and permission."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+import torch
+
+from profiler import facts
+from profiler.cupti import library, permission
+from profiler.diagnosis import Fact
+
+GiB = 2**30
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One H200 whose every other answer is N/A."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(facts, "_cuda_of_torch", lambda: "13.0")
+    known = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda gpu: "NVIDIA H200",
+        "nvmlDeviceGetCudaComputeCapability": lambda gpu: (9, 0),
+        "nvmlDeviceGetMaxClockInfo": lambda gpu, kind: 3201,
+        "nvmlDeviceGetMemoryBusWidth": lambda gpu: 6016,
+        "nvmlSystemGetDriverVersion": lambda: "580.159.04",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 13000,
+        "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=0, memory=0),
+        "nvmlDeviceGetMemoryInfo": lambda gpu, version=None: SimpleNamespace(used=GiB // 2, free=GiB, total=140 * GiB),
+        "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [],
+    }
+    for name, function in known.items():
+        monkeypatch.setattr(pynvml, name, function)
+    return monkeypatch
+
+
+def told() -> dict[str, Fact]:
+    """Facts by name, of what NVML answers now."""
+    return {fact.name: fact for said in facts.gpus() for fact in said.get("facts", ())}
+
+
+def test_facts_of_an_idle_gpu(gpu: pytest.MonkeyPatch) -> None:
+    """2 × 3201 MHz × 6016 bit / 8 = 4.814 TB/s."""
+    found = told()
+    assert {name: fact.value for name, fact in found.items()} == {
+        "NVIDIA driver": "580.159.04, up to CUDA 13.0",
+        "GPU": "NVIDIA H200, compute capability 9.0",
+        "peak HBM bandwidth": "4.814 TB/s (NVML: 2 × 3201 MHz × 6016 bit / 8)",
+        "in use by others": "a kernel runs 0% of the time, 0.5 GiB in use, no process",
+    }
+    assert not any(fact.warning for fact in found.values())
+
+
+def test_a_gpu_busy_with_other_work_is_told_with_how_much(gpu: pytest.MonkeyPatch) -> None:
+    running = [SimpleNamespace(pid=4242, usedGpuMemory=10 * GiB), SimpleNamespace(pid=7, usedGpuMemory=None)]
+    gpu.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _: running)
+    gpu.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=37, memory=5))
+    fact = told()["in use by others"]
+    assert fact.value == "a kernel runs 37% of the time, 0.5 GiB in use, processes 4242 with 10.0 GiB, 7"
+    assert "Sources that watch the whole device (GPM, PM sampling, NVML) count it too" in fact.warning
+
+
+def test_mig_and_na_fields_are_reasons_and_never_0(gpu: pytest.MonkeyPatch) -> None:
+    gpu.setattr(pynvml, "nvmlDeviceGetGpuInstanceId", lambda _: 3)
+    for name in (
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+    ):
+        gpu.setattr(pynvml, name, refuse)
+    found = told()
+    assert found["peak HBM bandwidth"].value == (
+        "not known (NVML does not tell a MIG instance's share of the bandwidth)"
+    )
+    no = "NVML answers: Not Supported"
+    assert found["in use by others"].value == f"busy not told ({no}), memory not told ({no}), processes not told ({no})"
+    assert found["NVIDIA driver"].value == f"not told ({no}), CUDA not told ({no})"
+    assert not any(fact.warning for fact in found.values())
+
+
+def refuse(*_: object) -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "words"),
+    [
+        (12040, "13.0", "The driver is too old for torch, which is built for CUDA 13.0. Install a newer driver, or a"),
+        (13000, "13.2", ""),
+        (13000, "12.8", ""),
+        (13000, None, "torch is built without CUDA, or missing, so it uses no GPU. Install a CUDA build of torch."),
+    ],
+)
+def test_a_driver_that_torch_cannot_use(gpu: pytest.MonkeyPatch, offered: int, wanted: str | None, words: str) -> None:
+    gpu.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", lambda: offered)
+    gpu.setattr(facts, "_cuda_of_torch", lambda: wanted)
+    warning = told()["NVIDIA driver"].warning
+    assert warning.startswith(words) and bool(warning) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "triton_version", "warned"),
+    [
+        ("2.11.0+cu130", "3.6.0", ""),
+        ("2.14.1", "3.8.0", ""),
+        ("2.10.2", "3.5.1", "torch triton"),
+        ("2.15.0a0+git", "3.9.0", "torch triton"),
+        ("2.13.0", "main", "triton"),
+    ],
+)
+def test_versions_that_are_not_known_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, torch_version: str, triton_version: str, warned: str
+) -> None:
+    monkeypatch.setattr(facts, "version", {"torch": torch_version, "triton": triton_version}.__getitem__)
+    (said,) = facts.packages()
+    assert [fact.name for fact in said["facts"] if fact.warning] == warned.split()
+    for fact in said["facts"]:
+        bounds = {"torch": "2.11 to 2.14", "triton": "3.6 to 3.8"}[fact.name]
+        assert not fact.warning or f"made for {fact.name} {bounds}; install" in fact.warning
+
+
+def test_a_missing_package_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise facts.PackageNotFoundError(name)
+
+    monkeypatch.setattr(facts, "version", missing)
+    (said,) = facts.packages()
+    assert [fact.value for fact in said["facts"]] == ["not installed"] * 2
+    assert all("is not installed. Bytescope is made for" in fact.warning for fact in said["facts"])
+
+
+def test_cuda_of_torch_is_what_torch_says() -> None:
+    assert facts._cuda_of_torch() == torch.version.cuda
+
+
+@pytest.mark.parametrize(
+    ("params", "capabilities", "value", "words"),
+    [
+        ("RmProfilingAdminOnly: 0", "0", "0: every user may read counters", ""),
+        ("RmProfilingAdminOnly: 1", "0", "1: administrators only", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("RmProfilingAdminOnly: 1", "200000", "1: administrators only", ""),
+        ("EnableMSI: 1", "0", "not told by this driver", ""),
+    ],
+)
+def test_permission(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, params: str, capabilities: str, value: str, words: str
+) -> None:
+    for name, text in (("DRIVER_PARAMS", params), ("PROCESS_STATUS", f"CapEff: {capabilities}")):
+        (tmp_path / name).write_text(f"First: 1\n{text}\n")
+        monkeypatch.setattr(permission, name, tmp_path / name)
+    (said,) = facts.rights()
+    (fact,) = said["facts"]
+    assert fact.value == value and words in fact.warning and bool(fact.warning) == bool(words)
+    monkeypatch.setattr(permission, "DRIVER_PARAMS", tmp_path / "missing")
+    assert list(facts.rights()) == []
+
+
+def test_a_libcupti_that_is_passed_over_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "libcupti.so.13"
+    broken.write_bytes(b"nonsense")
+    whole = library.find()[-1]
+    monkeypatch.setattr(library, "_loaded", None)
+    monkeypatch.setattr(library, "find", lambda: (broken, whole))
+    (said,) = facts.cupti()
+    (fact,) = said["facts"]
+    assert re.fullmatch(rf"(.*/)?{whole.name}, API version \d+", fact.value)
+    assert fact.warning == f"Passed over, since it is broken or older than CUDA 12.6 Update 2: {broken}."
+    monkeypatch.setattr(library, "_loaded", None)
+    monkeypatch.setattr(library, "find", lambda: (broken,))
+    (said,) = facts.cupti()
+    assert said["facts"][0].value == "none" and f"{broken} does not load" in said["facts"][0].warning
