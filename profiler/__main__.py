@@ -1,4 +1,4 @@
-"""The command line: python -m profiler doctor | run | report | schedule | list."""
+"""The command line: python -m profiler doctor | run | audit | report | schedule | list."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.run import Run, to_json
@@ -181,6 +182,9 @@ def doctor(as_json: AsJson = False) -> None:
     console.print(facts_table(found), sources_table(found), sep="\n")
     if as_json:
         print(json.dumps(encode(found), allow_nan=False))
+
+
+app.command()(audit)
 
 
 @app.command("list")

@@ -6,7 +6,8 @@ import os
 import tempfile
 import threading
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from profiler.workload import CPU, Workload
 
 if TYPE_CHECKING:
     from filelock import FileLock
+
+    from profiler.audit_grid import Subject
+    from profiler.audit_rows import Found
+    from profiler.measure import Progress
 
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
 PARENT_POLL_SECONDS = 0.5
@@ -36,11 +41,11 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     import profiler.measure  # noqa: F401
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """A killed dashboard must not leave a process on the GPU."""
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_SECONDS)
@@ -104,7 +109,7 @@ def lock(device: str, progress_file: str) -> None:
         return
     describe(device)
     note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
-    _lock_of(device).acquire()
+    lock_of(device).acquire()
 
 
 def unlock(device: str) -> None:
@@ -115,7 +120,8 @@ def unlock(device: str) -> None:
         time.sleep(1.2 * LOCK_POLL_SECONDS)
 
 
-def _lock_of(device: str) -> "FileLock":
+def lock_of(device: str) -> "FileLock":
+    """The lock that all processes of this host share for one GPU, by its UUID."""
     import torch
     from filelock import FileLock
 
@@ -134,9 +140,35 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
 
     An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
     """
-    import torch
-
     from profiler.measure import measure
+
+    with _measuring(workload.device, progress_file) as progress:
+        run = measure(workload, describe(workload.device), request, progress)
+    return _save(run, Path(folder))
+
+
+def audit_loads(
+    subjects: "tuple[Subject, ...]", device: str, sources: frozenset[str], progress_file: str
+) -> "tuple[Found, ...]":
+    """What these sources find of an audit's subjects on a GPU; the referee is asked alone, and for all of them at once.
+
+    An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
+    """
+    from profiler.audit_limits import REFEREE
+    from profiler.audit_measure import by_referee, by_sources
+
+    with _measuring(device, progress_file) as progress:
+        info = describe(device)
+        if sources == {REFEREE}:
+            progress("referee", 0, 1)
+            return by_referee(subjects, info)
+        return tuple(by_sources(subject, info, sources, progress) for subject in subjects)
+
+
+@contextmanager
+def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
+    """Hold the GPU, and turn its errors into ones that the parent can read; yields what tells the progress."""
+    import torch
 
     def progress(phase: str, done: int, total: int) -> None:
         # A full disk may cost the progress line, never the measurement.
@@ -145,18 +177,17 @@ def measure_and_save(workload: Workload, request: str, folder: str, progress_fil
 
     try:
         # The Job holds the lock already, unless the process that took it has died since.
-        with _lock_of(workload.device) if workload.on_gpu else nullcontext():
-            run = measure(workload, describe(workload.device), request, progress)
-        return _save(run, Path(folder))
+        with lock_of(device) if device != CPU else nullcontext():
+            yield progress
     except torch.OutOfMemoryError as error:
         raise MemoryError(_first_sentence(error)) from None
     except RuntimeError as error:
-        if workload.on_gpu and _context_is_lost():
+        if device != CPU and _context_is_lost():
             note_progress(progress_file, fatal=_first_sentence(error))
             os._exit(STICKY_EXIT_CODE)
         raise
     finally:
-        if workload.on_gpu:
+        if device != CPU:
             torch.cuda.empty_cache()
 
 

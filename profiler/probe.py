@@ -46,7 +46,7 @@ def main() -> None:
     """Answer for every source that the command line names."""
     # A crash is an answer here; nobody wants its core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=child._end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=child.end_with_parent, args=(os.getppid(),), daemon=True).start()
     device, *names = sys.argv[1:]
     for name in names:
         probe(name, device)
@@ -123,7 +123,7 @@ def _gpu(device: str) -> Iterator[None]:
         raise Unavailable(
             f"torch cannot use the GPU: {words}. Install an NVIDIA driver and a CUDA build of torch that fit together"
         ) from error
-    lock = child._lock_of(device)
+    lock = child.lock_of(device)
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout as held:

@@ -128,6 +128,8 @@ class Worker:
 class Job:
     """Workloads on their way through a Worker; a thread follows them and status() says how far they are."""
 
+    STOPPED = "Stopped. Runs that were finished are kept."
+
     def __init__(self, worker: Worker, workloads: tuple[Workload, ...], timeout: float) -> None:
         self._worker, self._workloads, self._timeout = worker, workloads, timeout
         self._folder = runs_folder()
@@ -169,37 +171,43 @@ class Job:
         self._thread.join(timeout)
         return self.status()
 
+    def _work(self) -> None:
+        """What is done, in the Job's own thread."""
+        request = uuid.uuid4().hex[:12]
+        # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
+        self._ask(child.lock, self._worker.device, str(self._progress))
+        self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
+        require_writable(self._folder)
+        for workload in self._workloads:
+            self._update(state="running", kernel=workload.kernel)
+            arguments = (workload, request, str(self._folder), str(self._progress))
+            run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
+            self._count(run_id)
+        count = len(self._workloads)
+        self._update(state="done", phase="done", done=count, total=count)
+
     def _follow(self) -> None:
-        request, device = uuid.uuid4().hex[:12], self._worker.device
         try:
-            # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
-            self._ask(child.lock, device, str(self._progress))
-            self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
-            require_writable(self._folder)
-            for workload in self._workloads:
-                self._update(state="running", kernel=workload.kernel)
-                arguments = (workload, request, str(self._folder), str(self._progress))
-                run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
-                self._count(run_id)
-            count = len(self._workloads)
-            self._update(state="done", phase="done", done=count, total=count)
+            self._work()
         except CancelledError:
-            self._update(state="stopped", error="Stopped. Runs that were finished are kept.")
+            self._update(state="stopped", error=self.STOPPED)
         except Refused as refusal:
             self._update(state="refused", error=str(refusal))
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
         except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
-            phase, kernel, fatal = self.status().phase, self._status.kernel, self._note().get("fatal")
-            sentence = explain(error, self._timeout, phase, kernel)
-            if fatal is not None:
-                sentence = f"{kernel} lost its CUDA context: {fatal}. A fresh worker is starting; run again."
-            self._update(state="failed", error=sentence)
+            self._update(state="failed", error=self._explain(error, self._timeout))
         finally:
             with suppress(CancelledError):
-                self._worker.schedule(child.unlock, device)
+                self._worker.schedule(child.unlock, self._worker.device)
             # A child that was killed may have left half a note.
             shutil.rmtree(self._progress.parent, ignore_errors=True)
+
+    def _explain(self, error: BaseException, timeout: float) -> str:
+        fatal = self._note().get("fatal")
+        if fatal is not None:
+            return f"{self._status.kernel} lost its CUDA context: {fatal}. A fresh worker is starting; run again."
+        return explain(error, timeout, self.status().phase, self._status.kernel)
 
     def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:
         try:

@@ -293,4 +293,4 @@ def test_usage_errors_are_exit_code_2(command: Command) -> None:
 def test_help_names_every_command(command: Command) -> None:
     answer = command("--help")
     assert answer.code == 0
-    assert all(name in answer.out for name in ("doctor", "run", "report", "schedule", "list"))
+    assert all(name in answer.out for name in ("doctor", "run", "audit", "report", "schedule", "list"))

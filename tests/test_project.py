@@ -36,7 +36,7 @@ def test_readme_starts_with_the_two_commands() -> None:
     assert "docs/overview.png" in first_screen
 
 
-@pytest.mark.parametrize("command", ["doctor", "run", "report", "schedule", "list"])
+@pytest.mark.parametrize("command", ["doctor", "run", "audit", "report", "schedule", "list"])
 def test_readme_shows_every_command(command: str) -> None:
     assert f"python -m profiler {command}" in README
 

@@ -1,0 +1,75 @@
+"""The worker's side of an audit: a Load by chosen sources, and all of them by the referee in one go."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any
+
+import torch
+
+from profiler.audit_grid import Subject
+from profiler.audit_limits import REFEREE
+from profiler.audit_rows import Found, without_referee
+from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.known_loads import KnownLoad
+from profiler.loads import build
+from profiler.measure import PhaseClock, Progress
+from profiler.ncu import measure_loads
+from profiler.run import DeviceInfo
+
+# Measures the Loads of some specs, in order, one Reading each. Raises Unavailable where it cannot measure any.
+Referee = Callable[[Sequence[Mapping[str, Any]]], Sequence[Reading]]
+
+
+def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress: Progress) -> Found:
+    """A subject's Load by these sources, and what is known of it beforehand. Raises Refused."""
+    with torch.inference_mode():
+        load = build(subject.spec, device)
+        load.launch()
+        load.synchronize()
+        counters = [c for c in all_counters() if _sources(c) & sources and not c.is_detail]
+        clock = PhaseClock(progress, len(counters))
+        readings = []
+        for counter in counters:
+            with clock.phase(counter.phase):
+                readings.append(_ask(counter, load))
+    known = load.measurements() if isinstance(load, KnownLoad) else ()
+    return Found(
+        subject,
+        (*known, *(m for reading in readings for m in reading.measurements)),
+        {name: values for reading in readings for name, values in reading.samples.items()},
+        clock.seconds,
+    )
+
+
+def by_referee(subjects: Sequence[Subject], device: DeviceInfo, referee: Referee | None = None) -> tuple[Found, ...]:
+    """What the referee, ncu unless another is given, tells of each subject; where it cannot measure, Measurements of
+    None with the reason.
+    """
+    try:
+        readings = (referee or _ncu(device))([subject.spec for subject in subjects])
+    except Unavailable as reason:
+        return without_referee(subjects, str(reason))
+    return tuple(Found(subject, reading.measurements) for subject, reading in zip(subjects, readings, strict=True))
+
+
+def _ncu(device: DeviceInfo) -> Referee:
+    """ncu, started once for all Loads. Raises Unavailable with what would allow it."""
+    counter = next((counter for counter in all_counters() if REFEREE in _sources(counter)), None)
+    reason = "this Bytescope cannot ask ncu" if counter is None else counter.unavailable(device)
+    if counter is None or reason is not None:
+        raise Unavailable(str(reason))
+    return partial(measure_loads, device=device)
+
+
+def _ask(counter: Counter, load: Any) -> Reading:
+    reason = counter.unavailable(load.device)
+    if reason is not None or counter.measure is None:
+        return counter.missing(reason or "it does not measure by itself")
+    try:
+        return counter.measure(load)
+    except Unavailable as error:
+        return counter.missing(str(error))
+
+
+def _sources(counter: Counter) -> set[str]:
+    return {source for *_, source in counter.quantities}
