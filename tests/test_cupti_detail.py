@@ -157,12 +157,13 @@ def test_whole_and_launches_from_a_set_of_four_passes(attach) -> None:
         "spill_read_bytes": (401.0, "B", pytest.approx((400.4, 401.6))),
         "spill_write_bytes": (501.0, "B", pytest.approx((500.4, 501.6))),
         "l2_to_sm_bytes": (601.0, "B", pytest.approx((600.4, 601.6))),
-        "l2_hit_percent": (701.0, "%", pytest.approx((700.4, 701.6))),
+        "l2_sm_read_bytes": (701.0 * 32, "B", pytest.approx((700.4 * 32, 701.6 * 32))),
+        "l2_hit_percent": (801.0, "%", pytest.approx((800.4, 801.6))),
     }
     launches = {(m.launch, m.name): m.value for m in reading.measurements if m.launch is not None}
-    assert len(launches) == 2 * 5
+    assert len(launches) == 2 * 6
     assert (launches["qk", "tensor_flops"], launches["pv", "tensor_flops"]) == (609.0, 612.0)
-    assert (launches["qk", "l2_hit_percent"], launches["pv", "l2_hit_percent"]) == (703.0, 704.0)
+    assert (launches["qk", "l2_hit_percent"], launches["pv", "l2_hit_percent"]) == (803.0, 804.0)
     assert {m.source for m in reading.measurements} == {"cupti-range"}
     assert cupti.still_open() == []
 

@@ -18,18 +18,20 @@ UNITS = {
     "spill_read_bytes": "B",
     "spill_write_bytes": "B",
     "l2_to_sm_bytes": "B",
+    "l2_sm_read_bytes": "B",
     "l2_hit_percent": "%",
 }
 MEANINGS = {
     "spill_read_bytes": "bytes loaded from local memory, as L1 was asked for them",
     "spill_write_bytes": "bytes stored to local memory, as L1 was asked to",
     "l2_to_sm_bytes": "bytes that arrived at the SMs' L1 over the crossbar, without what the SMs wrote",
+    "l2_sm_read_bytes": "L2 sectors that the SMs read × 32 B, those that several SMs read at once counted once",
     "l2_hit_percent": "share of the sectors asked of L2 that it held",
 }
 
 
 def measure(load: Load) -> Reading:
-    """tensor_flops, spill_read_bytes, spill_write_bytes, l2_to_sm_bytes and l2_hit_percent, of the whole and by launch.
+    """tensor_flops, spills, l2_to_sm_bytes, l2_sm_read_bytes and l2_hit_percent, of the whole and of each launch.
 
     CUPTI counts the set in several passes, and the work runs anew for each, with L2 prepared alike. What the chip has
     no metric for is None with that reason; the rest counts.
