@@ -18,6 +18,10 @@ QUANTITIES = {
     "hbm_write_bytes": "HBM, written",
     "hbm_bytes": "HBM, both",
     "gpu_time_seconds": "time",
+    "l2_to_sm_bytes": "L2→SM",
+    "l2_sm_read_bytes": "L2 reads",
+    "spill_read_bytes": "spills, read",
+    "spill_write_bytes": "spills, written",
 }
 # Names whose values add up to a quantity, or the one name that holds it whole.
 SUMS = {

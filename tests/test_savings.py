@@ -1,0 +1,46 @@
+"""What L1 and the way to L2 saved, and which kernels ran: tables of Runs with detail counters."""
+
+from dataclasses import replace
+
+from app.kernel_table import kernels_that_ran
+from app.savings import savings
+from app.selection import compare
+from profiler.run import LaunchedKernel, Measurement, Run
+from tests.fake_runs import flash_run, naive_run
+
+
+def with_detail(run: Run, **values: float | None) -> Run:
+    found = [Measurement(n, v, "B", "cupti-range", "" if v is not None else "not on GX") for n, v in values.items()]
+    others = tuple(m for m in run.measurements if m.name not in values)
+    return replace(run, measurements=(*others, *found))
+
+
+def test_nothing_without_detail_counters() -> None:
+    assert savings(compare((naive_run(), flash_run()))) is None
+    assert kernels_that_ran(compare((naive_run(), flash_run()))) is None
+
+
+def test_bytes_and_shares_of_what_was_saved() -> None:
+    """4 GB asked, 3 GB arrive: L1 answered 1 GB, a quarter; 2.4 GB leave L2: 0.6 GB, a fifth of 3, were merged."""
+    run = with_detail(flash_run(), requested_read_bytes=4e9, l2_to_sm_bytes=3e9, l2_sm_read_bytes=2.4e9)
+    table = savings(compare((run,)))
+    assert table is not None
+    assert table.rows == (("flash", "4.00 GB", "1.00 GB, 25%", "3.00 GB", "600 MB, 20%", "2.40 GB"),)
+
+
+def test_a_library_that_asks_for_more_and_a_chip_that_cannot_count() -> None:
+    run = with_detail(naive_run(), requested_read_bytes=4e9, l2_to_sm_bytes=5e9, l2_sm_read_bytes=None)
+    table = savings(compare((run,)))
+    assert table is not None
+    assert table.rows == (("naive", "4.00 GB", "none, 1.00 GB more", "5.00 GB", "–", "–"),)
+    assert table.reasons[0][4:] == ("One of the two counts beside this is missing.", "not on GX")
+
+
+def test_kernels_by_launch() -> None:
+    kernels = (LaunchedKernel("qk", "nvjet_hsh_128x128"), LaunchedKernel("", "vectorized_elementwise_kernel"))
+    table = kernels_that_ran(compare((replace(naive_run(), kernels=kernels),)))
+    assert table is not None
+    assert table.rows == (
+        ("naive", "QKᵀ", "nvjet_hsh_128x128"),
+        ("naive", "outside", "vectorized_elementwise_kernel"),
+    )
