@@ -172,14 +172,14 @@ def message(kind: str, text: str) -> None:
 
 
 def empty(message: str) -> None:
-    """What a page shows when the Runs hold nothing for it: one sentence that says what to do."""
+    """What stands where a part of a page has nothing to show: one sentence that says what to do."""
     st.html(f'<div class="bs-empty">{escape(message)}</div>')
 
 
 def sheet(shown: Sheet, key: str, rows: tuple[int, ...] = ()) -> None:
     """A whole page: headline, figures, then the items side by side, `rows` of them a row (one where it runs out)."""
     if shown.missing:
-        empty(shown.missing)
+        headline(Headline(shown.missing, ""))
         return
     if shown.headline is not None:
         headline(shown.headline)

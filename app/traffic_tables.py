@@ -84,7 +84,7 @@ def _apart(value: float, reference: float) -> str:
     if not reference:
         return "–"
     percent = round((value - reference) / reference * 100, 1)
-    return f"{percent:+.1f}%".replace("-", "−") if percent else "below 0.1%"
+    return f"{percent:+.1f}%".replace("-", "−") if percent else "<0.1%"
 
 
 def _answers(run: Run) -> dict[str, list[tuple[str, float, str]]]:

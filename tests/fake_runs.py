@@ -10,7 +10,7 @@ from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import TileGrid
 from profiler.codec import PackedArray
-from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
+from profiler.run import DeviceInfo, LaunchSpan, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
 from profiler.workload import CPU, TraceRequest, Workload
 
 PROBLEM = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
@@ -203,3 +203,54 @@ def _recurrence(
             state[slot, visited, j] = value[visited]
         accs.append(np.where(visited[:, None], acc, np.nan))
     return state, accs
+
+
+INTERVAL = 20e-6
+LEAD, TAIL = 0.4e-3, 0.2e-3  # s idle before the first launch, and after the drain
+DRAIN_READ = 2 * 60 * 2**20 / 1e9  # GB: the scratch buffer of an H200
+# GB read, GB written, GB between L2 and the SMs, ms: of each launch, of the pause after them and of the drain
+NAIVE_SPANS = {
+    "qk": (0.105, 2.118, 4.3, 0.65),
+    "scale": (2.148, 2.121, 4.3, 0.97),
+    "softmax": (2.147, 2.127, 4.3, 4.1),
+    "pv": (2.210, 0.028, 2.6, 0.68),
+    "": (0.0, 0.0, 0.0, 0.5),
+    "drain": (DRAIN_READ, 0.086, DRAIN_READ, 0.06),
+}
+FLASH_SPANS = {
+    "flash": (0.101, 0.006, 2.73, 1.28),
+    "": (0.0, 0.0, 0.0, 0.5),
+    "drain": (DRAIN_READ, 0.028, DRAIN_READ, 0.06),
+}
+
+
+def sampled_naive_run() -> Run:
+    """naive_run with its bandwidths over time: 6.610 GB read by the launches, 6.480 GB written with the drain."""
+    return _sampled(naive_run(run_id="fake-sampled-naive"), NAIVE_SPANS)
+
+
+def sampled_flash_run() -> Run:
+    """flash_run with its bandwidths over time: 0.101 GB read by the launch, 0.034 GB written with the drain."""
+    return _sampled(flash_run(run_id="fake-sampled-flash"), FLASH_SPANS)
+
+
+def _sampled(run: Run, moved: dict[str, tuple[float, float, float, float]]) -> Run:
+    """Each launch moves its bytes evenly, up to noise that shifts bytes between neighbouring samples only."""
+    ends = LEAD + np.cumsum([0.0, *(ms * 1e-3 for *_, ms in moved.values())])
+    edges = np.arange(round((ends[-1] + TAIL) / INTERVAL) + 1) * INTERVAL
+    noise = np.random.default_rng(8192).normal(0, 0.03, (3, len(edges)))
+    noise[:, (edges < LEAD + INTERVAL) | (edges > ends[-1] - INTERVAL)] = 0
+    series = []
+    for index, name in enumerate(("hbm_read", "hbm_write", "l2_sm")):
+        sizes = [part[index] * 1e9 for part in moved.values()]
+        so_far = np.interp(edges, ends, np.cumsum([0.0, *sizes]))
+        # The slower of both sides of an edge gives way, so that no bandwidth falls below zero.
+        steps = np.diff(so_far)
+        slack = np.minimum(np.append(0.0, steps), np.append(steps, 0.0))
+        values = np.diff(so_far + noise[index] * slack) / INTERVAL
+        seconds = tuple(edges[:-1].tolist())
+        series.append(
+            Series(f"{name}_bytes_per_second", "B/s", "cupti-sampling", seconds, tuple(values.tolist()), INTERVAL)
+        )
+    spans = [LaunchSpan(*part) for part in zip(moved, ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    return replace(run, series=tuple(series), spans=tuple(span for span in spans if span.launch))

@@ -13,6 +13,7 @@ import app.devices
 import app.form
 import app.session
 import app.views.live_gpu
+from app.registry import all_views
 from profiler.run import DeviceInfo, Run
 from profiler.store import save
 from profiler.worker import JobStatus
@@ -213,7 +214,7 @@ def test_a_worker_that_cannot_start_says_why(worker: FakeWorker) -> None:
 @pytest.mark.parametrize(
     "runs", [(), (naive_run(),), (flash_run(),), (cpu_run(),), (naive_run(), flash_run(), cpu_run())]
 )
-@pytest.mark.parametrize("view", ["overview", "runs", "live_gpu"])
+@pytest.mark.parametrize("view", [view.__name__.rpartition(".")[2] for view in all_views()])
 def test_every_page_draws_any_selection(worker: FakeWorker, view: str, runs: tuple[Run, ...]) -> None:
     def script(view: str, runs: object) -> None:
         import importlib
@@ -222,6 +223,7 @@ def test_every_page_draws_any_selection(worker: FakeWorker, view: str, runs: tup
 
     at = AppTest.from_function(script, default_timeout=30, kwargs={"view": view, "runs": runs}).run()
     assert not at.exception
+    assert html(at).count("<h1>") == 1
 
 
 def test_a_page_that_fails_is_a_sentence_there(worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:

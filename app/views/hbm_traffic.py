@@ -6,9 +6,14 @@ import streamlit as st
 
 from app import page
 from app.answer import pair, where
+from app.bandwidth import TITLE as BANDWIDTH
+from app.bandwidth import bandwidth_over_time
+from app.bandwidth_sums import under_the_curve
 from app.four_kinds import Bytes, compulsory, l2_sm, requested
+from app.kernel_table import kernels_that_ran
 from app.peak_check import possible_hbm
-from app.picture import Figure, Headline, Sheet, Table
+from app.picture import Figure, Headline, Picture, Sheet, Table
+from app.savings import savings
 from app.selection import Comparison, compare
 from app.style import Theme, ratio, traffic
 from app.traffic_pictures import by_launch, by_tensor, flow, four_kinds
@@ -27,12 +32,18 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     if not runs:
         return Sheet(missing=EMPTY)
     found = compare(runs)
+    over_time = bandwidth_over_time(found, theme)
+    is_sampled = isinstance(over_time, Picture)
     items = (
         flow(found, theme),
         four_kinds(found, theme),
+        *((over_time, under_the_curve(found)) if is_sampled else ()),
         by_launch(found, theme),
         by_tensor(found, theme),
+        None if is_sampled else over_time,
         several_sources(found),
+        savings(found),
+        kernels_that_ran(found),
         spelled_out(found),
         measurements(found),
     )
@@ -43,7 +54,9 @@ def render(runs: tuple[Run, ...]) -> None:
     """Draw the page, and where to look next."""
     shown = sheet(runs, page.theme())
     folded = [item for item in shown.items if isinstance(item, Table) and item.title in FOLDED]
-    page.sheet(replace(shown, items=tuple(item for item in shown.items if item not in folded)), "traffic", rows=(2, 2))
+    is_sampled = any(isinstance(item, Picture) and item.title == BANDWIDTH for item in shown.items)
+    rows = (2, 1, 1, 2) if is_sampled else (2, 2)
+    page.sheet(replace(shown, items=tuple(item for item in shown.items if item not in folded)), "traffic", rows=rows)
     for table in folded:
         with st.expander(table.title):
             st.caption(table.caption)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import page, place, softmax_pages
-from app.picture import Sheet
+from app.picture import Headline, Sheet
 from app.selection import compare
 from app.softmax_state import is_whole, row_state
 from app.style import Theme
@@ -53,7 +53,7 @@ def render(runs: tuple[Run, ...]) -> None:
     """Draw the page around one row, shared with the tile schedule."""
     found = traced(runs)
     if not found:
-        page.empty(MISSING)
+        page.headline(Headline(MISSING, ""))
         return
     names = [name for name, _, _ in found]
     chosen = st.session_state.get("softmax.run")
