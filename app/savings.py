@@ -3,7 +3,7 @@
 from app.picture import Table
 from app.selection import Comparison
 from app.style import traffic
-from profiler.run import Measurement, Run
+from profiler.run import Measurement
 
 TITLE = "From requested to L2"
 STAGES = ("requested_read_bytes", "l2_to_sm_bytes", "l2_sm_read_bytes")
@@ -16,36 +16,33 @@ CAPTION = (
 
 def savings(found: Comparison) -> Table | None:
     """One row for each Run with detail counters; None where no Run has them."""
-    rows, reasons = [], []
+    rows, reasons, sources = [], [], []
     for name, run in zip(found.names, found.runs, strict=True):
         stages = [run.find(stage) for stage in STAGES]
         if all(stage is None for stage in stages[1:]):
             continue
         asked, arrived, read = stages
-        cells = [
-            _cell(run, asked),
-            _apart(asked, arrived),
-            _cell(run, arrived),
-            _apart(arrived, read),
-            _cell(run, read),
-        ]
-        rows.append((name, *(text for text, _ in cells)))
-        reasons.append(("", *(reason for _, reason in cells)))
-    return Table(TITLE, CAPTION, COLUMNS, tuple(rows), tuple(reasons)) if rows else None
+        cells = (_cell(asked), _apart(asked, arrived), _cell(arrived), _apart(arrived, read), _cell(read))
+        rows.append((name, *(text for text, _, _ in cells)))
+        reasons.append(("", *(reason for _, reason, _ in cells)))
+        sources.append(("", *(source for _, _, source in cells)))
+    return Table(TITLE, CAPTION, COLUMNS, tuple(rows), tuple(reasons), tuple(sources)) if rows else None
 
 
-def _cell(run: Run, stage: Measurement | None) -> tuple[str, str]:
+def _cell(stage: Measurement | None) -> tuple[str, str, str]:
+    """Text, reason and source."""
     if stage is None:
-        return "–", "This Run holds no such count."
-    return traffic(stage.value), stage.note if stage.value is None else ""
+        return "–", "This Run holds no such count.", ""
+    if stage.value is None:
+        return "–", stage.note, ""
+    return traffic(stage.value), "", stage.source
 
 
-def _apart(before: Measurement | None, after: Measurement | None) -> tuple[str, str]:
-    """What is gone between two stages, in bytes and percent of the first; more bytes than before are said so."""
+def _apart(before: Measurement | None, after: Measurement | None) -> tuple[str, str, str]:
+    """What is gone between two stages, its share of the first on hover; a dash where more came than was asked for."""
     if before is None or after is None or before.value is None or after.value is None:
-        return "–", "One of the two counts beside this is missing."
+        return "–", "One of the two counts beside this is missing.", ""
     gone = before.value - after.value
     if gone < 0:
-        return f"none, {traffic(-gone)} more", ""
-    share = gone / before.value if before.value else 0.0
-    return f"{traffic(gone)}, {share:.0%}", ""
+        return "–", f"Nothing: {traffic(-gone)} more came than is on the left.", ""
+    return traffic(gone), f"{gone / before.value if before.value else 0.0:.0%} of what is on the left", ""

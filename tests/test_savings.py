@@ -25,14 +25,17 @@ def test_bytes_and_shares_of_what_was_saved() -> None:
     run = with_detail(flash_run(), requested_read_bytes=4e9, l2_to_sm_bytes=3e9, l2_sm_read_bytes=2.4e9)
     table = savings(compare((run,)))
     assert table is not None
-    assert table.rows == (("flash", "4.00 GB", "1.00 GB, 25%", "3.00 GB", "600 MB, 20%", "2.40 GB"),)
+    assert table.rows == (("flash", "4.00 GB", "1.00 GB", "3.00 GB", "600 MB", "2.40 GB"),)
+    assert table.reasons == (("", "", "25% of what is on the left", "", "20% of what is on the left", ""),)
+    assert table.sources == (("", "cupti-range", "", "cupti-range", "", "cupti-range"),)
 
 
 def test_a_library_that_asks_for_more_and_a_chip_that_cannot_count() -> None:
     run = with_detail(naive_run(), requested_read_bytes=4e9, l2_to_sm_bytes=5e9, l2_sm_read_bytes=None)
     table = savings(compare((run,)))
     assert table is not None
-    assert table.rows == (("naive", "4.00 GB", "none, 1.00 GB more", "5.00 GB", "–", "–"),)
+    assert table.rows == (("naive", "4.00 GB", "–", "5.00 GB", "–", "–"),)
+    assert table.reasons[0][2] == "Nothing: 1.00 GB more came than is on the left."
     assert table.reasons[0][4:] == ("One of the two counts beside this is missing.", "not on GX")
 
 
