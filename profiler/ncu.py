@@ -13,10 +13,10 @@ import torch
 
 from profiler.codec import decode, encode
 from profiler.counter import Reading, Unavailable
+from profiler.cupti.driver import current_chip
 from profiler.cupti.host import TrafficMetrics
 from profiler.cupti.library import PERMIT, CuptiError
 from profiler.cupti.library import load as load_cupti
-from profiler.cupti.ranges import current_chip
 from profiler.ncu_csv import (
     DRAIN,
     DRAINED,

@@ -17,7 +17,7 @@ from profiler.bench import Bench
 from profiler.child import describe
 from profiler.counter import Unavailable, all_counters
 from profiler.counters import cupti_detail
-from profiler.cupti import ranges
+from profiler.cupti import driver, ranges
 from profiler.cupti.detail import SINGLE, DetailMetrics, detail_metrics, tensor_metrics
 from profiler.device import cpu_device
 from profiler.plausible import MAX_TEXT
@@ -139,7 +139,8 @@ def attach(monkeypatch: pytest.MonkeyPatch) -> Iterator:
             monkeypatch.setattr(module, "load", lambda: cupti)
         return cupti
 
-    monkeypatch.setattr(ranges, "current_context", lambda: (0xC0DE, 0))
+    for module in (driver, ranges):
+        monkeypatch.setattr(module, "current_context", lambda: (0xC0DE, 0))
     monkeypatch.setattr(ranges, "synchronize", lambda: None)
     cupti_detail._detail_metrics.cache_clear()
     yield attach

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from profiler.cupti import structs
+from profiler.cupti.driver import current_context
 from profiler.cupti.host import SECTOR_BYTES, MetricsHost, TrafficMetrics, supported_chips, traffic_metrics
 from profiler.cupti.library import EXPLANATIONS, Cupti, CuptiError, explain, find, load
 from profiler.cupti.permission import restricted, under_profiler
-from profiler.cupti.ranges import RangeProfiler, current_context
+from profiler.cupti.ranges import RangeProfiler
 
 ROOT = Path(__file__).parents[1]
 TRITON = Path(find_spec("triton").submodule_search_locations[0]) / "backends/nvidia"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from profiler.cupti import ranges, structs
+from profiler.cupti import driver, ranges, structs
 from profiler.cupti.library import CuptiError, explain, load
 from profiler.cupti.ranges import RangeProfiler
 
@@ -106,7 +106,8 @@ def collecting(cupti: StandIn, max_ranges: int = 16) -> Iterator[ranges.Ranges]:
 
 @pytest.fixture(autouse=True)
 def context(monkeypatch):
-    monkeypatch.setattr(ranges, "current_context", lambda: (0xC0DE, 0))
+    for module in (driver, ranges):
+        monkeypatch.setattr(module, "current_context", lambda: (0xC0DE, 0))
     monkeypatch.setattr(ranges, "synchronize", lambda: None)
 
 

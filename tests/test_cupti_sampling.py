@@ -151,7 +151,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Puts the clocks of host and GPU in front of a simulated GPU, number 3 of its machine."""
     gpu = Gpu()
     monkeypatch.setattr(sampling, "current_context", lambda: (0xC0DE, 3))
-    monkeypatch.setattr("profiler.cupti.ranges.current_context", lambda: (0xC0DE, 3))
+    monkeypatch.setattr("profiler.cupti.driver.current_context", lambda: (0xC0DE, 3))
     monkeypatch.setattr(sampling, "synchronize", gpu.synchronize)
     monkeypatch.setattr(sampling, "sleep", gpu.sleep)
     monkeypatch.setattr(sampling, "perf_counter_ns", lambda: gpu.now)

@@ -14,8 +14,9 @@ from profiler.bench import Bench, Load
 from profiler.child import describe
 from profiler.counter import Unavailable
 from profiler.counters import cupti_range
+from profiler.cupti.driver import current_chip
 from profiler.cupti.host import MetricsHost, traffic_metrics
-from profiler.cupti.ranges import RangeProfiler, current_chip
+from profiler.cupti.ranges import RangeProfiler
 from profiler.device import cpu_device
 from profiler.launched import LABEL, Activity, assign, launched_kernels, profile_pass
 from profiler.run import DeviceInfo, LaunchedKernel

@@ -6,10 +6,11 @@ from functools import cache
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.driver import current_chip
 from profiler.cupti.host import MetricsHost, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError, load
 from profiler.cupti.permission import why_not
-from profiler.cupti.ranges import RangeProfiler, Ranges, current_chip
+from profiler.cupti.ranges import RangeProfiler, Ranges
 from profiler.run import DeviceInfo, Measurement, spread_of
 
 READ_PASSES, WRITE_PASSES = 3, 2

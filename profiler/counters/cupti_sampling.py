@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.driver import current_chip
 from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, MetricsHost, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.library import load as load_cupti
 from profiler.cupti.permission import why_not
-from profiler.cupti.ranges import current_chip
 from profiler.cupti.sampling import PmSampler, Samples
 from profiler.device import gpu_handle
 from profiler.gpu_clock import GpuClock

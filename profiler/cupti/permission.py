@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from profiler.cupti.driver import cuda_driver
 from profiler.cupti.library import PERMIT, CuptiError, load
-from profiler.cupti.ranges import cuda_driver
 
 DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")

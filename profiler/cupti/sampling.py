@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler.cupti import sampling_structs, structs
+from profiler.cupti.driver import current_chip, current_context, synchronize
 from profiler.cupti.host import PM_SAMPLING, MetricsHost
 from profiler.cupti.library import Cupti, CuptiError, load
-from profiler.cupti.ranges import current_chip, current_context, synchronize
 
 # CUpti_PmSampling_TriggerMode, _DecodeStopReason and _HardwareBuffer_AppendMode (cupti_pmsampling.h).
 SYSCLK_INTERVAL, TIME_INTERVAL = 0, 1
