@@ -39,6 +39,8 @@ class AttentionKernel:
     refuse_shared_memory: Callable[[AttentionProblem, TileConfig, GpuLimits, int], None] | None
     is_tiled: bool  # cut by TileConfig
     has_trace: bool  # its forward can record m, l, alpha, acc and the timeline
+    # The fewest and the most bytes that its docstring claims to cross L2↔SM; None where it claims nothing.
+    l2_sm_bounds: Callable[[AttentionProblem, TileConfig], tuple[int, int]] | None = None
 
     @property
     def forward(self) -> Callable[..., Any]:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from profiler.audit import FAIL, NOT_CHECKED, AuditRow
+from kernels.problem import TileConfig
+from profiler.audit import FAIL, NOT_CHECKED, PASS, AuditRow
 from profiler.audit_grid import KnownWork, LibraryWork, Subject
 from profiler.audit_limits import GPU_LIMITS, INTERPRETER_LIMITS, KNOWN_LIMITS, REFEREE, Agreement, Limit
 from profiler.plausible import MAX_TEXT
 from profiler.run import DeviceInfo, Measurement, Run
+from profiler.workload import Workload
 
 COUNTER = "cupti-range"
 COUNT_PHASE = "count"  # of the source COUNTER
@@ -142,15 +144,25 @@ def _hbm_busy(measurements: Sequence[Measurement], device: DeviceInfo) -> float 
 
 
 def _explained(found: Found) -> AuditRow:
-    """L2↔SM against requested: how much the SMs' L1 and multicast saved, or how much was read again."""
+    """L2↔SM against requested: within what the kernel's docstring claims, and how much L1 and merging saved."""
     crossed, reason = answer(found.measurements, "l2_sm_bytes", COUNTER)
     asked, why_not = answer(found.measurements, "requested_bytes", "schedule")
-    if isinstance(found.subject.work, LibraryWork):
+    subject, verdict = found.subject, NOT_CHECKED
+    work = subject.work
+    bounds = work.attention_kernel.l2_sm_bounds if isinstance(work, Workload) else None
+    if isinstance(work, LibraryWork):
         why_not = "what a library's kernel requests is not known"
-    note = found.refused or (reason if crossed is None else why_not if asked is None else UNBOUND)
-    subject = found.subject
+    if found.refused or crossed is None or asked is None:
+        note = found.refused or (reason if crossed is None else why_not)
+    elif bounds is None or not isinstance(work, Workload):
+        note = UNBOUND
+    else:
+        fewest, most = bounds(work.problem, work.tile or TileConfig())
+        verdict = PASS if fewest <= crossed <= most else FAIL
+        saved = f"L1 and merged requests saved {1 - crossed / asked:.0%} of what is requested"
+        note = f"claimed: {fewest:,} to {most:,} B; {saved}"
     cells = ("l2_sm_bytes", "B", COUNTER, crossed, "schedule", asked, "within the kernel's bound")
-    return AuditRow(subject.label, subject.kernel, *cells, NOT_CHECKED, _shorten(note))
+    return AuditRow(subject.label, subject.kernel, *cells, verdict, _shorten(note))
 
 
 def _shorten(text: str) -> str:

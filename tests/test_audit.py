@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kernels.problem import TileConfig
 from profiler.audit import (
     FAIL,
     NOT_CHECKED,
@@ -28,6 +29,7 @@ from profiler.codec import NotARun
 from profiler.counter import all_counters
 from profiler.run import Measurement
 from profiler.store import list_runs
+from profiler.workload import Workload
 from tests.fake_audits import REFUSED, gpu_found, h200_audit, interpreted_found
 from tests.fake_runs import H200, THIS_CPU
 
@@ -176,14 +178,30 @@ def test_rows_of_a_copy() -> None:
     assert read.difference == pytest.approx(0.0004) and spell_difference(read) == "+0.04%"
 
 
-def test_rows_of_attention_explain_l2_by_what_was_requested() -> None:
-    """The fake crosses 4 of 5 + 1/5 times its bytes … flash's kernel claims no bound, so there is no verdict."""
-    found = gpu_found(FLASH)
+@pytest.mark.parametrize(
+    ("kernel", "of_requested", "verdict", "words"),
+    [
+        ("flash", 1.0, PASS, "L1 and merged requests saved 0% of what is requested"),
+        ("flash", 0.6, PASS, "L1 and merged requests saved 40% of what is requested"),
+        ("flash", 1.01, FAIL, "claimed: "),
+        ("flash", 0.01, FAIL, "claimed: "),
+        ("naive", 1.2, NOT_CHECKED, "the kernel claims no bound"),
+    ],
+)
+def test_l2_is_held_against_what_the_kernel_claims(kernel: str, of_requested: float, verdict: str, words: str) -> None:
+    subject = next(subject for subject in gpu_subjects("cuda:0") if subject.kernel == kernel)
+    assert isinstance(subject.work, Workload)
+    schedule = subject.work.attention_kernel.schedule(subject.work.problem, subject.work.tile or TileConfig())
+    read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
+    crossed = (read + written) * of_requested
+    measurements = (told("requested_read_bytes", read, "schedule"), told("requested_write_bytes", written, "schedule"))
+    found = Found(subject, (told("l2_sm_bytes", crossed, "cupti-range"), *measurements))
     (row,) = [row for row in rows(found, H200) if row.referee_source == "schedule"]
-    asked = sum(m.value or 0 for m in found.measurements if m.source == "schedule")
-    crossed = answer(found.measurements, "l2_sm_bytes", "cupti-range")[0]
-    assert (row.value, row.referee_value, row.verdict) == (crossed, asked, NOT_CHECKED)
-    assert row.note.startswith("the kernel claims no bound")
+    assert (row.value, row.referee_value, row.verdict) == (crossed, read + written, verdict)
+    assert words in row.note
+
+
+def test_what_a_library_requests_is_not_known() -> None:
     (library,) = [row for row in rows(gpu_found(CUDNN), H200) if row.referee_source == "schedule"]
     assert (library.referee_value, library.note) == (None, "what a library's kernel requests is not known")
 

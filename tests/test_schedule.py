@@ -219,3 +219,18 @@ def test_a_long_schedule_is_quick_and_its_arrays_are_read_only() -> None:
     assert grid.programs == 4 * 2**14
     with pytest.raises(ValueError, match="read-only"):
         grid.first[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "most"),
+    [
+        # Q and O 131,072 B each, K and V 131,072 B a head for each of 8 Q tiles, LSE 4,096 B; rows are 4 sectors.
+        (64, "float16", 2 * 131_072 + 2 * 8 * 131_072 + 4_096),
+        # A row of 126 B lies in at most 5 sectors, 160 B.
+        (63, "float16", -(-(2 * 129_024 + 2 * 8 * 129_024 + 4_096) * 160 // 126)),
+    ],
+)
+def test_flash_claims_what_crosses_between_l2_and_the_sms(head_dim: int, dtype: str, most: int) -> None:
+    problem = AttentionProblem(1, 2, 2, 512, 512, head_dim, dtype)
+    claimed = all_kernels()["flash"].l2_sm_bounds
+    assert claimed is not None and claimed(problem, TileConfig(64, 64)) == (problem.compulsory_bytes, most)

@@ -2,7 +2,7 @@
 
 from kernels.base import AttentionKernel
 from kernels.flash.limits import refuse, refuse_shared_memory
-from kernels.flash.schedule import schedule
+from kernels.flash.schedule import l2_sm_bounds, schedule
 
 KERNEL = AttentionKernel(
     name="flash",
@@ -13,4 +13,5 @@ KERNEL = AttentionKernel(
     refuse_shared_memory=refuse_shared_memory,
     is_tiled=True,
     has_trace=True,
+    l2_sm_bounds=l2_sm_bounds,
 )

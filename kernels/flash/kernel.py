@@ -8,6 +8,8 @@ Tiles     q [BLOCK_M, HEAD_DIM] stays; k, v [BLOCK_N, HEAD_DIM] stream through s
 State     m_i, l_i [BLOCK_M], acc [BLOCK_M, HEAD_DIM], float32
 HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE
           (equals schedule(); a test checks it)
+L2↔SM     at most what is requested, in whole sectors: what is asked for crosses once, unless L1 has it or another SM
+          asks for it at the same time; at least the compulsory bytes; spills would come on top (l2_sm_bounds())
 Numerics  base-2 exponentials of (s − m) · sm_scale · log2 e, so the largest is exactly 1 at any magnitude; products
           accumulate in float32, float32 inputs use ieee dots; masks are −inf; ragged edges and head_dim are padded
           with masked zeros; rows that attend to nothing give O = 0 and LSE = −inf
