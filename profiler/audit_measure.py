@@ -12,7 +12,7 @@ from profiler.audit_rows import Found, without_referee
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.known_loads import KnownLoad
 from profiler.loads import build
-from profiler.measure import PhaseClock, Progress
+from profiler.measure import PhaseClock, Progress, ask
 from profiler.ncu import measure_loads
 from profiler.run import DeviceInfo
 
@@ -30,8 +30,10 @@ def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress
         clock = PhaseClock(progress, len(counters))
         readings = []
         for counter in counters:
+            # Asked before: what loads a library for the first time is none of what counting costs.
+            reason = counter.unavailable(device)
             with clock.phase(counter.phase):
-                readings.append(_ask(counter, load))
+                readings.append(counter.missing(reason) if reason else ask(counter, load))
     known = load.measurements() if isinstance(load, KnownLoad) else ()
     return Found(
         subject,
@@ -59,16 +61,6 @@ def _ncu(device: DeviceInfo) -> Referee:
     if counter is None or reason is not None:
         raise Unavailable(str(reason))
     return partial(measure_loads, device=device)
-
-
-def _ask(counter: Counter, load: Any) -> Reading:
-    reason = counter.unavailable(load.device)
-    if reason is not None or counter.measure is None:
-        return counter.missing(reason or "it does not measure by itself")
-    try:
-        return counter.measure(load)
-    except Unavailable as error:
-        return counter.missing(str(error))
 
 
 def _sources(counter: Counter) -> set[str]:

@@ -13,6 +13,7 @@ from profiler.workload import Workload
 
 COUNTER = "cupti-range"
 COUNT_PHASE = "count"  # of the source COUNTER
+MORE_PASSES = 2  # one timed, one launch by launch
 UNBOUND = "the kernel claims no bound; L1 and multicast saved what is below requested, what is above was read again"
 # Quantities that a source may tell whole or in two halves.
 HALVES = {
@@ -123,16 +124,22 @@ def _single(measurements: Sequence[Measurement], name: str, source: str) -> tupl
 
 
 def counting_seconds(found: Found) -> tuple[float | None, str]:
-    """Seconds that counting takes for each launch it counts, and how that was found; (None, reason) if not counted."""
+    """Seconds that counting adds to each launch it counts, and how that was found; (None, reason) if not counted."""
     value, note = answer(found.measurements, "hbm_read_bytes", COUNTER)
     if value is None:
         return None, note
     launches = len({m.launch for m in found.measurements if m.source == COUNTER and m.launch is not None})
-    passes = sum(len(found.samples.get(name, ())) for name in HALVES["hbm_bytes"]) + 1  # one more, launch by launch
-    seconds = found.phases.get(COUNT_PHASE)
+    passes = sum(len(found.samples.get(name, ())) for name in HALVES["hbm_bytes"]) + MORE_PASSES
+    seconds, (of_a_pass, _) = (
+        found.phases.get(COUNT_PHASE),
+        answer(found.measurements, "gpu_time_seconds", "cuda-event"),
+    )
     if seconds is None or not launches:
         return None, f"the time that {COUNTER} took is not known"
-    return seconds / (passes * launches), f"{seconds:.3f} s for {passes} passes of {launches} launches"
+    if of_a_pass is None:
+        return None, "the time of a pass without counting is not known"
+    added = max(0.0, seconds - passes * of_a_pass)
+    return added / (passes * launches), f"{seconds:.3f} s for {passes} passes of {launches} launches"
 
 
 def _hbm_busy(measurements: Sequence[Measurement], device: DeviceInfo) -> float | None:

@@ -12,6 +12,7 @@ from profiler.codec import encode
 from profiler.run import DeviceInfo
 from profiler.workload import CPU, Workload
 
+HEAD_START_CYCLES = 200_000  # about 0.1 ms
 FALLBACK_L2_BYTES = 128 * 2**20  # above the L2 of any GPU of 2026
 
 
@@ -35,6 +36,16 @@ class Load:
     def launch(self, hook: LaunchHook = nullcontext) -> Any:
         """One pass, asynchronous; `hook` is entered around each kernel launch by name."""
         raise NotImplementedError
+
+    def timed_launch(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        """One pass between two events, whose distance is its time once they have passed."""
+        # Spinning, so that all launches are queued before the first event passes.
+        torch.cuda._sleep(HEAD_START_CYCLES)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self.launch()
+        end.record()
+        return start, end
 
     def synchronize(self) -> None:
         """Wait for everything launched so far."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
+from profiler.interpreter import why_not_interpreted
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, save, write_atomically
 from profiler.workload import CPU, Workload
@@ -81,6 +82,8 @@ def admit_all(workloads: tuple[Workload, ...]) -> None:
 
     for workload in workloads:
         device, kernel, tile = describe(workload.device), workload.attention_kernel, workload.tile or TileConfig()
+        if not workload.on_gpu and kernel.is_tiled and (reason := why_not_interpreted()):
+            raise Refused(f"{kernel.title} cannot run without a GPU here: {reason}.")
         gpu = limits(device)
         admit(workload, device, gpu, free_bytes(workload.device))
         if workload.trace is not None:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from profiler import counters
+from profiler.plausible import printable
 from profiler.run import DeviceInfo, LaunchedKernel, LaunchSpan, Measurement, Series
 from profiler.workload import AUTO, LADDER, Workload
 
@@ -63,7 +64,8 @@ class Counter:
 
     def missing(self, reason: str) -> Reading:
         """The Reading that says why there is none."""
-        return Reading(tuple(Measurement(n, None, unit, source, reason) for n, unit, source in self.quantities))
+        words = printable(reason)
+        return Reading(tuple(Measurement(n, None, unit, source, words) for n, unit, source in self.quantities))
 
 
 @cache

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from profiler.run import DeviceInfo, Measurement
 from profiler.show import spell
 
-MAX_WORDS = 300  # characters of what somebody else's program said
 MOST_VALUES = 3  # of what a source measured; more are no better proof
 BUSY = "another Bytescope measurement holds the GPU; try again when it ends"
 HOLDERS = ("nvml", "torch")  # their bytes are memory held, not traffic
@@ -89,8 +88,3 @@ def _words(name: str) -> str:
     if name == "l2_sm_bytes":
         return "L2↔SM"
     return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_")[:-1])
-
-
-def printable(text: str) -> str:
-    """Text of unknown origin as one short line without control characters."""
-    return "".join(sign if sign.isprintable() else "�" for sign in " ".join(text.split()))[:MAX_WORDS]

@@ -17,6 +17,7 @@ from profiler import counters
 from profiler.codec import NotARun, decode
 from profiler.device import detect
 from profiler.diagnosis import BUSY, Answer, Diagnosis, Fact
+from profiler.interpreter import why_not_interpreted
 from profiler.run import DeviceInfo
 from profiler.throwaway import NoAnswer, Throwaway, throwaway
 from profiler.workload import CPU
@@ -27,11 +28,6 @@ NVML_SECONDS = 20.0
 IMPORT_SECONDS = 60.0  # of torch from a cold or distant disk
 MOST_PROBES = 8  # processes at a time; each imports torch
 WORDS = "what it measured, or why not and what would allow it"
-# What needs no GPU, and the packages that it does need.
-EVERYWHERE = (
-    ("schedule", "Schedule: requested bytes, tile steps", ()),
-    ("interpreter", "Triton's interpreter: loads and stores, softmax state, errors", ("torch", "triton")),
-)
 
 Tell = Callable[[str], None]
 
@@ -60,12 +56,15 @@ async def _diagnose(tell: Tell) -> Diagnosis:
 
 
 def _everywhere() -> list[Answer]:
-    answers = []
-    for name, title, packages in EVERYWHERE:
-        missing = [package for package in packages if find_spec(package) is None]
-        reason = f"{' and '.join(missing)} not installed; install the versions of requirements.txt" if missing else ""
-        answers.append(Answer("any", name, title, not missing, reason))
-    return answers
+    """What needs no GPU."""
+    reason = "torch is not installed; install the versions of requirements.txt" if find_spec("torch") is None else ""
+    reason = reason or why_not_interpreted() or ""
+    return [
+        Answer("any", "schedule", "Schedule: requested bytes, tile steps", True),
+        Answer(
+            "any", "interpreter", "Triton's interpreter: loads and stores, softmax state, errors", not reason, reason
+        ),
+    ]
 
 
 async def _ask_facts() -> tuple[tuple[DeviceInfo, ...], str, tuple[Fact, ...]]:

@@ -1,5 +1,6 @@
 """measure(workload) -> Run: the only orchestrator, one straight page."""
 
+import logging
 import platform
 import time
 import uuid
@@ -14,7 +15,7 @@ import triton
 from kernels.problem import TileConfig
 from kernels.run import Output
 from profiler.accuracy import measure_errors
-from profiler.bench import Bench
+from profiler.bench import Bench, Load
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
@@ -54,7 +55,8 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
         samples={name: values for reading in readings for name, values in reading.samples.items()},
         series=tuple(series for reading in readings for series in reading.series),
         spans=tuple(span for reading in readings for span in reading.spans),
-        kernels=tuple(kernel for reading in readings for kernel in reading.kernels),
+        # Each source that names them names all of them.
+        kernels=next((reading.kernels for reading in readings if reading.kernels), ()),
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,
@@ -108,8 +110,8 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
                 elif counter.watch is not None:
                     endings.append((counter, watching.enter_context(counter.watch(bench))))
                 elif counter.measure is not None:
-                    readings.append(_ask(counter, partial(counter.measure, bench)))
-        readings += [_ask(counter, ending) for counter, ending in endings]
+                    readings.append(ask(counter, bench))
+        readings += [_ask(counter, ending, bench) for counter, ending in endings]
     return readings
 
 
@@ -119,11 +121,27 @@ def _is_counted(counter: Counter, readings: list[Reading]) -> bool:
     return known.issuperset(name for name, *_ in counter.quantities)
 
 
-def _ask(counter: Counter, question: Callable[[], Reading]) -> Reading:
+def ask(counter: Counter, load: Load) -> Reading:
+    """What a source measures, or why it cannot; a fault of its own is a reason too, and costs no other source's number.
+
+    Raises what the work itself raises: out of memory, and every error that the GPU still reports afterwards.
+    """
+    if counter.measure is None:
+        return counter.missing("it only watches while others measure")
+    return _ask(counter, partial(counter.measure, load), load)
+
+
+def _ask(counter: Counter, question: Callable[[], Reading], load: Load) -> Reading:
     try:
         return question()
     except Unavailable as reason:
         return counter.missing(str(reason))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as fault:
+        load.synchronize()
+        logging.getLogger("bytescope").exception("%s", counter.title)
+        return counter.missing(f"{counter.title} failed ({type(fault).__name__}: {fault}); report this line")
 
 
 def modelled(workload: Workload) -> tuple[Measurement, ...]:

@@ -30,6 +30,7 @@ from profiler.ncu_csv import (
     split,
 )
 from profiler.ncu_program import Ncu, command, find, last_line, metrics_of, run
+from profiler.plausible import MAX_LAUNCHES
 from profiler.run import DeviceInfo, LaunchedKernel, Measurement
 
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
@@ -157,7 +158,7 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
     for launch, kernels in launches.items():
         measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]
     named = (LaunchedKernel(s.launch or "", k.name[:MAX_NAME]) for s, (_, *ran) in found if s.part == PASS for k in ran)
-    return Reading(tuple(measurements), kernels=tuple(named))
+    return Reading(tuple(measurements), kernels=tuple(islice(named, MAX_LAUNCHES)))
 
 
 def _sum(quantity: str, kernels: Iterable[ProfiledKernel]) -> float:

@@ -19,7 +19,6 @@ import triton
 
 from kernels.problem import Refused
 from profiler.bench import Load
-from profiler.child import start
 from profiler.codec import decode, encode
 from profiler.loads import build
 from profiler.ncu_csv import DRAIN, DRAINED, PASS, LoadMarks, Section
@@ -46,7 +45,6 @@ def main(file: str) -> None:
     spec = json.loads(Path(file).read_text(encoding="utf-8"))
     threading.Thread(target=_end_with, args=(spec["asker"],), daemon=True).start()
     device: DeviceInfo = decode(DeviceInfo, spec["device"], "spec.device")
-    start(device.device)
     torch.cuda.set_device(device.device)
     with torch.inference_mode():
         marks = [profile(load, device) for load in spec["loads"]]

@@ -48,6 +48,11 @@ def require_plausible(run: "Run", place: str) -> None:
         _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
 
 
+def printable(text: str, most: int = MAX_TEXT) -> str:
+    """Text of unknown origin as one line of at most `most` characters, without control characters."""
+    return "".join(sign if sign.isprintable() else "�" for sign in " ".join(text.split()))[:most]
+
+
 def _require_short_texts(run: "Run", place: str) -> None:
     texts = [run.request, run.recorded, *run.environment, *run.environment.values(), run.device.name]
     texts += [run.device.device, run.device.driver or "", run.device.peak_hbm_source, run.device.peak_flops_source]

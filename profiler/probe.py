@@ -21,7 +21,8 @@ from profiler import child
 from profiler.codec import encode
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import cpu_device, detect
-from profiler.diagnosis import BUSY, Answer, Found, printable
+from profiler.diagnosis import BUSY, Answer, Found
+from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement
 from profiler.workload import CPU
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from profiler.diagnosis import printable
+from profiler.plausible import printable
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINE_BYTES = 2**20

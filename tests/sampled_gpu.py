@@ -65,6 +65,7 @@ class StandIn:
     reasons: tuple[int, ...] = (END,)
     overflow: int = 0
     ahead: int = 0  # ns by which CUPTI's clock is ahead of %globaltimer
+    ticks: float = 1.0  # of CUPTI's clock in a nanosecond
     spoil: Callable[[list[Sample]], list[Sample]] = list
     calls: list[str] = field(default_factory=list)
     config: structs.Params | None = None
@@ -146,7 +147,10 @@ class StandIn:
         params.numTotalSamples = params.numPopulatedSamples = len(self.decoded) + 1
 
     def cuptiPmSamplingCounterDataGetSampleInfo(self, params: structs.Params) -> None:
-        params.startTimestamp, params.endTimestamp, _ = self.decoded[params.sampleIndex]
+        start, end, _ = self.decoded[params.sampleIndex]
+        params.startTimestamp, params.endTimestamp = (
+            self.started + round((when - self.started) * self.ticks) for when in (start, end)
+        )
 
     def cuptiProfilerHostEvaluateToGpuValues(self, params: structs.Params) -> None:
         assert len(self.decoded[params.rangeIndex][2]) == params.numMetrics

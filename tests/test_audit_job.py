@@ -143,7 +143,7 @@ def test_an_audit_of_a_gpu(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
     assert {run.id for run in saved} == set(audit.run_ids) and len(saved) == 4
     assert {run.request for run in saved} == {audit.id}
     assert {row.referee_source for row in audit.rows if row.verdict == PASS} == {
-        *("ncu", "model", "cupti-range", "cuda-event", "interpreter", "")
+        *("ncu", "model", "cupti-range", "cuda-event", "interpreter", "schedule", "")
     }
     assert [row.subject for row in audit.rows if row.quantity == "audit_seconds"] == ["whole grid"]
 

@@ -261,7 +261,8 @@ def valueless(samples: list[Sample]) -> list[Sample]:
         ({"overflow": 1}, "more than the planned 1,000 samples came, and CUPTI lost some"),
         ({"fails": {"cuptiPmSamplingDecodeData": 8}}, "more than the planned 1,000 samples came, and CUPTI lost some"),
         ({"reasons": (FULL,)}, "more than the planned 1,000 samples came, and CUPTI lost some"),
-        ({"reasons": (OTHER, OTHER, OTHER)}, "stopped reading its samples before the last one"),
+        ({"reasons": (OTHER,), "spoil": lambda samples: []}, "stopped reading its samples before the last one"),
+        ({"reasons": (OTHER, OTHER), "spoil": lambda samples: samples[:90]}, r"cover 1\.78 of 3\.00 ms"),
         ({"spoil": gap}, "do not follow one another without a gap"),
         ({"spoil": timeless}, "without a gap"),
         ({"spoil": lambda samples: [*samples[:60], samples[60], *samples[60:]]}, "without a gap"),
@@ -278,6 +279,24 @@ def test_what_may_hide_a_gap_is_an_error(gpu: Gpu, faults: dict[str, object], wo
     with pytest.raises(CuptiError, match=words), sampled(cupti):
         gpu.run(MS, read=1e9)
     assert cupti.still_open() == []
+
+
+def test_samples_that_end_without_a_reason_are_whole_if_they_cover_all(gpu: Gpu) -> None:
+    with sampled(StandIn(gpu, reasons=(OTHER, OTHER, OTHER))) as sampler:
+        gpu.run(MS, read=1e9)
+    assert sampler.samples.values[READ].sum() == pytest.approx(1e9)
+
+
+@pytest.mark.parametrize("ticks", [0.4, 2.1, 1.02])
+def test_a_clock_that_does_not_tick_in_ns_is_kept_by_the_trigger(gpu: Gpu, ticks: float) -> None:
+    """1 GB in 1 ms at 20 µs a sample; within 5% the clock is believed."""
+    with sampled(StandIn(gpu, ticks=ticks)) as sampler:
+        gpu.run(MS, read=1e9)
+    found = sampler.samples
+    steps = found.end_ns - found.start_ns
+    assert steps == pytest.approx(20_000 * (ticks if ticks == 1.02 else 1.0), abs=2)
+    assert found.start_ns[1:] == pytest.approx(found.end_ns[:-1], abs=2)
+    assert found.values[READ].sum() == pytest.approx(1e9)
 
 
 def test_idle_samples_may_be_missing_at_either_end(gpu: Gpu) -> None:
@@ -493,8 +512,8 @@ def test_what_is_above_the_peak_is_not_clamped(gpu: Gpu, attach) -> None:
 @pytest.mark.parametrize(
     ("seconds", "interval", "max_samples"),
     [
-        (1.4e-3, 20_000, 1_214),  # 2 × 1.5 ms + 20 ms = 23 ms: 1,150 samples and 64
-        (0.9899, 62_000, 32_323),  # 2 × 0.99 s + 20 ms = 2 s in 32,704 samples: 61.2 µs, so 62, and 32,259 samples
+        (1.4e-3, 20_000, 3_214),  # 2 × 1.5 ms + 60 ms = 63 ms: 3,150 samples and 64
+        (0.9699, 62_000, 32_323),  # 2 × 0.97 s + 60 ms = 2 s in 32,704 samples: 61.2 µs, so 62, and 32,259 samples
     ],
 )
 def test_long_work_is_sampled_at_a_longer_interval(
@@ -509,11 +528,11 @@ def test_long_work_is_sampled_at_a_longer_interval(
 
 
 def test_a_longer_interval_is_said(gpu: Gpu, attach, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 × 1.6 ms + 20 ms = 23.2 ms in 364 − 64 samples: 77.3 µs, so 78."""
-    monkeypatch.setattr(cupti_sampling, "MAX_SAMPLES", 364)
+    """2 × 1.6 ms + 60 ms = 63.2 ms in 875 − 64 samples: 77.9 µs, so 78."""
+    monkeypatch.setattr(cupti_sampling, "MAX_SAMPLES", 875)
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert "samples of 78 µs, longer than 20 µs so that 364 suffice" in reading.measurements[0].note
+    assert "samples of 78 µs, longer than 20 µs so that 875 suffice" in reading.measurements[0].note
     assert values(reading) == pytest.approx({"hbm_read_bytes": 3e9, "hbm_write_bytes": 0.74e9, "l2_sm_bytes": 2.4e9})
     assert [span.launch for span in reading.spans] == ["qk", "pv", "drain"]
 

@@ -169,6 +169,30 @@ def test_a_source_that_cannot_answer_leaves_its_reason(
     assert found == Measurement("energy_joules", None, "J", "nvml", reason)
 
 
+def test_a_fault_of_a_source_is_its_reason_and_costs_no_other_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Bench) -> Reading:
+        raise KeyError("dram\x1b")
+
+    run = measured_with(monkeypatch, counter("meter", measure=broken), on_ladder("ncu", 2.0))
+    found = run.find("energy_joules")
+    assert found is not None and found.value is None
+    assert found.note == "meter failed (KeyError: 'dram\\x1b'); report this line"
+    assert run.value("hbm_bytes") == 2.0
+
+
+@pytest.mark.parametrize("fault", [torch.OutOfMemoryError("full"), RuntimeError("illegal address")])
+def test_what_the_gpu_itself_reports_ends_the_run(monkeypatch: pytest.MonkeyPatch, fault: RuntimeError) -> None:
+    def broken(_: Bench) -> Reading:
+        raise fault
+
+    def synchronize(_: Bench) -> None:
+        raise fault
+
+    monkeypatch.setattr(Bench, "synchronize", synchronize)
+    with pytest.raises(type(fault), match=str(fault)):
+        measured_with(monkeypatch, counter("meter", measure=broken))
+
+
 def on_ladder(source: str, value: float | None, **parts: object) -> Counter:
     """A source of hbm_bytes on the ladder."""
 

@@ -2,14 +2,11 @@
 
 import statistics
 
-import torch
-
 from profiler.bench import Load
 from profiler.counter import Counter, Reading
 from profiler.run import DeviceInfo, Measurement, spread_of
 
 WARM_UP_PASSES = 3
-HEAD_START_CYCLES = 200_000  # about 0.1 ms of spinning, so that launches are queued before the first event fires
 
 
 def measure(load: Load) -> Reading:
@@ -20,12 +17,7 @@ def measure(load: Load) -> Reading:
     pairs = []
     for _ in range(repeats):
         load.prepare_l2()
-        torch.cuda._sleep(HEAD_START_CYCLES)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        load.launch()
-        end.record()
-        pairs.append((start, end))
+        pairs.append(load.timed_launch())
     load.synchronize()
     samples = tuple(start.elapsed_time(end) * 1e-3 for start, end in pairs)
     note = f"median of {repeats} passes after {WARM_UP_PASSES} to warm up, {load.l2} L2"

@@ -30,6 +30,7 @@ OVERFLOW = 8  # CUPTI_ERROR_OUT_OF_MEMORY, as cuptiPmSamplingDecodeData means it
 SYSCLK_HERTZ = 1.41e9
 # CUPTI does not tell the size of a raw sample; others report up to 7 KB on an H100, with four metrics.
 HARDWARE_BYTES_PER_SAMPLE = 2**14
+SAME_CLOCK = 0.05  # a sample is this close to the interval if its times are in ns
 MARGIN_NS, MARGIN_INTERVALS = 1_000_000, 10
 
 
@@ -98,18 +99,35 @@ class PmSampler:
             synchronize()
             sleep(margin_ns * 1e-9)
             elapsed_ns = perf_counter_ns() - begin
-        self.samples = self._decode(max_samples)
+        self.samples = self._in_time(self._decode(max_samples), interval_ns)
         _require_whole(self.samples, elapsed_ns, margin_ns)
 
+    @property
+    def _counts_clocks(self) -> bool:
+        """Whether the chip has no time trigger."""
+        return self._host.chip == "GA100" or self._host.chip.startswith("TU")
+
+    def _in_time(self, samples: Samples, interval_ns: int) -> Samples:
+        """The samples in ns. Once torch.profiler has given CUPTI a clock of its own, their times may be its ticks; the
+        trigger keeps time all the same, so each sample then lasts the interval."""
+        ticks = float(np.median(samples.end_ns - samples.start_ns))
+        if self._counts_clocks or not ticks or abs(ticks / interval_ns - 1) <= SAME_CLOCK:
+            return samples
+        zero = samples.start_ns[0]
+        start_ns, end_ns = (
+            zero + np.round((times - zero) * (interval_ns / ticks)).astype(np.int64)
+            for times in (samples.start_ns, samples.end_ns)
+        )
+        return Samples(start_ns, end_ns, samples.values)
+
     def _configure(self, interval_ns: int, max_samples: int) -> None:
-        counts_clocks = self._host.chip == "GA100" or self._host.chip.startswith("TU")
         self._call(
             sampling_structs.PmSamplingSetConfig,
             configSize=len(self._host.config_image),
             pConfig=self._host.config_image,
             hardwareBufferSize=max_samples * HARDWARE_BYTES_PER_SAMPLE,
-            samplingInterval=round(interval_ns * 1e-9 * SYSCLK_HERTZ) if counts_clocks else interval_ns,
-            triggerMode=SYSCLK_INTERVAL if counts_clocks else TIME_INTERVAL,
+            samplingInterval=round(interval_ns * 1e-9 * SYSCLK_HERTZ) if self._counts_clocks else interval_ns,
+            triggerMode=SYSCLK_INTERVAL if self._counts_clocks else TIME_INTERVAL,
             hwBufferAppendMode=KEEP_OLDEST,
         )
         size = self._call(
@@ -155,6 +173,7 @@ class PmSampler:
 
     def _decoded(self, max_samples: int) -> Iterator[tuple[int, int, int]]:
         """Start, end and index in the counter data of each sample, as long as the next is not asked for."""
+        decoded = 0
         while True:
             stop_reason = self._decode_data(max_samples)
             image = {"pCounterDataImage": self._counter_data, "counterDataImageSize": len(self._counter_data)}
@@ -168,11 +187,14 @@ class PmSampler:
                 return
             if stop_reason == COUNTER_DATA_FULL:
                 raise _too_many(max_samples)
+            if not count and decoded:
+                return  # whether that was all, the samples' own times tell
             if not count:
                 raise CuptiError(
                     "No GPU counters: CUPTI stopped reading its samples before the last one and gives no reason "
                     f"(stop reason {stop_reason}). Repeat the measurement."
                 )
+            decoded += count
             self._clear()
 
     def _decode_data(self, max_samples: int) -> int:
