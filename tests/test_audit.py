@@ -127,7 +127,7 @@ def test_half_an_answer_is_none(measurements: tuple[Measurement, ...], reason: s
 
 
 def test_seconds_of_counting_for_each_launch() -> None:
-    """3 passes whole, 2 drained, 1 timed and 1 by launch, of 4 launches each: 28 launches in 0.48 s, 0.07 s their own."""
+    """3 passes whole, 2 drained, 1 timed, 1 by launch, of 4 launches each: 28 launches in 0.48 s, 0.07 s their own."""
     launches = tuple(told("hbm_read_bytes", 1.0, "cupti-range", launch=name) for name in "abcd")
     samples = {"hbm_read_bytes": (1.0,) * 3, "hbm_write_bytes": (1.0,) * 2}
     whole = (told("hbm_read_bytes", 4.0, "cupti-range"), told("gpu_time_seconds", 0.01, "cuda-event"))
