@@ -107,9 +107,9 @@ def _pass_ms(load: Load, around: Callable[[], AbstractContextManager[object]]) -
 
 @contextmanager
 def _in_a_range() -> Iterator[None]:
-    with RangeProfiler(cupti_range._traffic_metrics().names) as profiler, profiler.collecting() as ranges:
-        with ranges.range("pass"):
-            yield
+    names = cupti_range._traffic_metrics().names
+    with RangeProfiler(names) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
+        yield
 
 
 @contextmanager
