@@ -65,7 +65,7 @@ def test_below_it_stand_device_versions_time_and_what_is_missing(h200: Audit) ->
 
 def test_five_figures(h200: Audit, cpu: Audit) -> None:
     shown = figures(h200)
-    assert [figure.value for figure in shown] == ["296", "2", "62", "−0.25%", "74.2 s"]
+    assert [figure.value for figure in shown] == ["309", "2", "49", "−0.25%", "74.2 s"]
     assert shown[3].detail == "L2↔SM, copy 1,024 MiB" and shown[4].detail == "2 Runs saved"
     assert (figures(cpu)[3].value, figures(cpu)[3].reason) == ("–", NO_GPU)
 
@@ -103,7 +103,7 @@ def test_differences_by_shape(h200: Audit, cpu: Audit) -> None:
         *("HBM, GPM – counter", "counting", "GPU time – events", "L2↔SM – requested"),
     )
     failed = row_of(attention, "cudnn", "(1, 16, 1024, 128) bfloat16, causal")
-    assert failed[2:] == ("+0.04%", "−0.25%", "+0.20%", "−2.42%·fail", "–", "45.0 ms", "+1.00%", "–")
+    assert failed[2:] == ("+0.04%", "−0.25%", "+0.20%", "−2.42%·fail", "–", "38.6 ms", "+1.00%", "–")
     assert 'class="number"' in table_html(attention), "a failed cell leaves its column one of numbers"
     index = [row[0] for row in attention.rows].index("cudnn")
     assert attention.reasons[index][2].startswith("pass, within 1%: 6.29 MB by cupti-range, 6.29 MB by ncu.")
@@ -158,7 +158,7 @@ def test_the_page_shows_the_newest_audit_and_names_a_broken_file(h200: Audit, cp
     at = page()
     assert not at.exception
     shown = html(at)
-    assert "296 of 298 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
+    assert "309 of 311 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
     assert "20270101T000000-audit-bad.json: This is not an audit" in shown
     assert "python -m profiler audit --device cuda:0" in shown and f"{h200.id}.json" in shown
     for title in ("Missed limits", "Limits", "Differences: copy, fill, sum", "Not checked"):
