@@ -99,10 +99,14 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
     with ExitStack() as watching:
         endings: list[tuple[Counter, Callable[[], Reading]]] = []
         for counter in counters:
-            if counter.is_slow and bench.workload.counters == AUTO and _is_counted(counter, readings):
+            is_spare = counter.is_slow and bench.workload.counters == AUTO
+            if is_spare and _is_counted(counter, readings):
                 clock.leave_out()
                 continue
             reason = counter.unavailable(bench.device)
+            if is_spare and reason is not None:  # the quick sources have said why there is no number
+                clock.leave_out()
+                continue
             phase: AbstractContextManager[None] = clock.phase(counter.phase) if counter.measure else nullcontext()
             with phase:
                 if reason is not None:

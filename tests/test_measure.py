@@ -84,7 +84,7 @@ def test_naive_has_its_launches_and_no_trace(naive: Run) -> None:
 @pytest.mark.parametrize("name", ["flash", "naive"])
 def test_what_a_cpu_cannot_tell_is_none_with_a_reason(name: str, request: pytest.FixtureRequest) -> None:
     run: Run = request.getfixturevalue(name)
-    for counter in (each for each in all_counters() if each.is_asked(run.workload)):
+    for counter in (each for each in all_counters() if each.is_asked(run.workload) and not each.is_slow):
         for quantity, unit, source in counter.quantities:
             found = run.find(quantity, source=source)
             assert found is not None and found.value is None and "no GPU" in found.note
@@ -223,6 +223,14 @@ def test_the_ladder(
     assert {m.source: m.value for m in run.measurements if m.name == "hbm_bytes"} == asked
     assert run.value("energy_joules") == 1.0
     assert told[-1][1] + 1 == told[-1][2], "the last phase is told as the last"
+
+
+def test_a_slow_source_that_is_not_here_says_so_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = on_ladder("ncu", 2.0, is_slow=True, unavailable=lambda device: "ncu is not installed")
+    monkeypatch.setattr(measure_module, "all_counters", lambda: (on_ladder("nvml-gpm", None), absent))
+    assert [m.source for m in measure(NAIVE, cpu_device(), "").measurements if m.name == "hbm_bytes"] == ["nvml-gpm"]
+    (named,) = [m for m in measure(replace(NAIVE, counters="ncu"), cpu_device(), "").measurements if m.source == "ncu"]
+    assert (named.value, named.note) == (None, "ncu is not installed")
 
 
 @pytest.mark.parametrize("detail", [True, False])
