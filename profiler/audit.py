@@ -106,6 +106,11 @@ def audits_folder() -> Path:
     return runs_folder() / "audits"
 
 
+def runs_of(audit_id: str) -> Path:
+    """Where an Audit's own Runs are kept: nobody asked for them one by one, so they stay out of the history."""
+    return audits_folder() / audit_id
+
+
 def to_json(audit: Audit) -> str:
     """The document of an Audit; `from_json` gives it back equal."""
     document = {"format_version": FORMAT_VERSION, "audit": encode(audit)}

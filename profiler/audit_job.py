@@ -1,5 +1,6 @@
 """An audit on its way through the workers: every subject a task of its own, so that one which fails costs no other."""
 
+import shutil
 import time
 import uuid
 from concurrent.futures import CancelledError
@@ -10,7 +11,7 @@ from typing import cast
 
 from kernels.problem import Refused
 from profiler import child
-from profiler.audit import Audit, AuditRow, audits_folder, save
+from profiler.audit import Audit, AuditRow, audits_folder, runs_of, save
 from profiler.audit_grid import Subject, gpu_subjects, interpreted_subjects
 from profiler.audit_limits import REFEREE, SOURCES, WHOLE_AUDIT
 from profiler.audit_rows import Found, rows, without_referee
@@ -32,7 +33,7 @@ class AuditJob(Job):
     for a time-out of 0.
     """
 
-    STOPPED = "Stopped. No audit is saved; Runs that were finished are kept."
+    STOPPED = "Stopped. No audit is saved."
 
     def __init__(self, worker: Worker, quick: bool = False, timeout: float = DEFAULT_TIMEOUT) -> None:
         if not timeout > 0:
@@ -58,8 +59,12 @@ class AuditJob(Job):
 
     def _work(self) -> None:
         require_writable(audits_folder())
-        self.audit = self._take()
-        self.path = save(self.audit)
+        try:
+            self.audit = self._take()
+            self.path = save(self.audit)
+        except BaseException:
+            shutil.rmtree(runs_of(self._id), ignore_errors=True)
+            raise
         self._update(state="done", phase="done", done=self._status.total)
 
     def _take(self) -> Audit:
@@ -108,7 +113,7 @@ class AuditJob(Job):
         self._ask(child.admit_all, (subject.work,), timeout=START_TIMEOUT)
         # What is interpreted for the audit of a GPU is no Run that anyone would look at.
         is_own = self._worker is self._own_worker
-        folder = self._folder if is_own else self._progress.parent / "runs"
+        folder = runs_of(self._id) if is_own else self._progress.parent / "runs"
         request = self._id if is_own else "interpreted"
         where = (request, str(folder), str(self._progress))
         run_id = self._ask(child.measure_and_save, subject.work, *where, timeout=self._timeout)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import pkgutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import product
 
@@ -39,7 +40,9 @@ def default_device() -> str:
 
 def diagnose(tell: Tell = lambda _: None) -> Diagnosis:
     """Ask for facts, then every source on every device; `tell` hears what is being asked."""
-    return asyncio.run(_diagnose(tell))
+    # In a thread of its own: whoever asks may have an event loop already, as a notebook has.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _diagnose(tell)).result()
 
 
 async def _diagnose(tell: Tell) -> Diagnosis:

@@ -20,9 +20,11 @@ from profiler.audit import (
     FAIL,
     NOT_CHECKED,
     PASS,
+    audits_folder,
     from_json,
     load,
     newest,
+    runs_of,
 )
 from profiler.audit_grid import Subject
 from profiler.audit_job import AuditJob
@@ -139,9 +141,10 @@ def test_an_audit_of_a_gpu(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
     audit = job.audit
     assert audit is not None and job.path is not None and load(job.path) == audit
     assert audit.device == H200 and audit.count(FAIL) == 0
-    saved = list_runs(runs).runs
+    saved = list_runs(runs_of(audit.id)).runs
     assert {run.id for run in saved} == set(audit.run_ids) and len(saved) == 4
     assert {run.request for run in saved} == {audit.id}
+    assert list_runs(runs).runs == (), "nobody asked for them one by one"
     assert {row.referee_source for row in audit.rows if row.verdict == PASS} == {
         *("ncu", "model", "cupti-range", "cuda-event", "interpreter", "schedule", "")
     }
@@ -221,7 +224,7 @@ def test_an_audit_of_the_cpu_checks_requested_bytes_and_says_why_no_more(cpu_wor
     assert all(row.value == row.referee_value for row in checked[:-1])
     reasons = unchecked(audit)
     assert list(reasons) == [why_no_gpu()], "one reason for all that needs a GPU"
-    assert len(audit.run_ids) == 6 and {run.request for run in list_runs(runs).runs} == {audit.id}
+    assert len(audit.run_ids) == 6 and {run.request for run in list_runs(runs_of(audit.id)).runs} == {audit.id}
     assert newest().audit == audit and audit.environment["torch"] == torch.__version__
 
 
@@ -231,8 +234,8 @@ def test_stop_ends_an_audit_and_saves_none(cpu_worker: Worker) -> None:
         assert not job.status().is_over
     job.stop()
     status = job.wait(PATIENCE)
-    assert (status.state, status.error) == ("stopped", "Stopped. No audit is saved; Runs that were finished are kept.")
-    assert newest().audit is None and len(list_runs().runs) >= 1
+    assert (status.state, status.error) == ("stopped", "Stopped. No audit is saved.")
+    assert newest().audit is None and list(audits_folder().iterdir()) == []
 
 
 @pytest.fixture

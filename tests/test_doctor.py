@@ -1,5 +1,6 @@
 """The doctor: sources that crash, hang or talk nonsense in their throw-away processes, broken libraries, odd GPUs."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -397,3 +399,18 @@ def test_an_answer_that_lacks_something_says_partly_and_shows_three_values() -> 
     assert replace(answer, found=Found("copy", (moved, held)), reason="").words == (
         "HBM read 1.074 GB, peak allocated 1 GiB."
     )
+
+
+def test_one_who_asks_may_have_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a notebook has, and this process once a browser test has run in it."""
+    monkeypatch.setattr(doctor, "_diagnose", nothing)
+
+    async def ask() -> object:
+        return doctor.diagnose()
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(asyncio.run, ask()).result() == "found"
+
+
+async def nothing(tell: object) -> str:
+    return "found"

@@ -5,7 +5,7 @@ import streamlit as st
 from app import page
 from app.audit_table import by_shape, every_check, figures, headline, limits, missed, reasons
 from app.picture import Headline
-from profiler.audit import audits_folder, newest
+from profiler.audit import audits_folder, newest, runs_of
 from profiler.run import Run
 
 TITLE = "Audit"
@@ -38,6 +38,6 @@ def render(runs: tuple[Run, ...]) -> None:
     with st.expander(whole.title):
         st.caption(whole.caption)
         st.html(page.table_html(whole))
-    with st.container(horizontal=True):
-        page.link("runs", "Its Runs, in the history")
+    if audit.run_ids:
+        st.html(page.item_html(f"Its Runs are in {runs_of(audit.id)}", "The Runs page opens a file of them."))
     st.html(page.item_html(f"Repeat with {COMMAND} --device {audit.device.device}", f"Saved as {found.path}"))
