@@ -122,7 +122,7 @@ class AuditJob(Job):
         found = Found.of(subject, run)
         # A Run leaves slow sources out where quick ones have counted.
         left = SOURCES - {m.source for m in run.measurements}
-        if subject.is_interpreted or not left:
+        if subject.is_interpreted:
             return found
         return found.joined(self._by_sources(subject, left).measurements)
 

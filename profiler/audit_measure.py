@@ -9,6 +9,7 @@ import torch
 from profiler.audit_grid import Subject
 from profiler.audit_limits import REFEREE
 from profiler.audit_rows import Found, without_referee
+from profiler.counted_time import counted_time
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.known_loads import KnownLoad
 from profiler.loads import build
@@ -21,7 +22,7 @@ Referee = Callable[[Sequence[Mapping[str, Any]]], Sequence[Reading]]
 
 
 def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress: Progress) -> Found:
-    """A subject's Load by these sources, and what is known of it beforehand. Raises Refused."""
+    """A subject's Load by these sources, its time while it is counted, and what is known beforehand. Raises Refused."""
     with torch.inference_mode():
         load = build(subject.spec, device)
         load.launch()
@@ -34,10 +35,11 @@ def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress
             reason = counter.unavailable(device)
             with clock.phase(counter.phase):
                 readings.append(counter.missing(reason) if reason else ask(counter, load))
+        timed = counted_time(load)
     known = load.measurements() if isinstance(load, KnownLoad) else ()
     return Found(
         subject,
-        (*known, *(m for reading in readings for m in reading.measurements)),
+        (*known, *(m for reading in readings for m in reading.measurements), timed),
         {name: values for reading in readings for name, values in reading.samples.items()},
         clock.seconds,
     )

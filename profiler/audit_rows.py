@@ -13,7 +13,7 @@ from profiler.workload import Workload
 
 COUNTER = "cupti-range"
 COUNT_PHASE = "count"  # of the source COUNTER
-MORE_PASSES = 2  # one timed, one launch by launch
+MORE_PASSES = 1  # launch by launch
 UNBOUND = "the kernel claims no bound; L1 and multicast saved what is below requested, what is above was read again"
 # Quantities that a source may tell whole or in two halves.
 HALVES = {
@@ -42,9 +42,9 @@ class Found:
         return cls(subject, run.measurements, run.samples, run.phases)
 
     def joined(self, told: Sequence[Measurement]) -> "Found":
-        """The same with what more sources told, in place of what these may have told before."""
-        sources = {m.source for m in told}
-        others = tuple(m for m in self.measurements if m.source not in sources)
+        """The same with what was told later, in place of the same quantities of the same sources."""
+        later = {(m.name, m.source) for m in told}
+        others = tuple(m for m in self.measurements if (m.name, m.source) not in later)
         return replace(self, measurements=(*others, *told))
 
 

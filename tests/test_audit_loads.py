@@ -168,6 +168,8 @@ def test_every_source_that_a_limit_names_is_asked_once(monkeypatch: pytest.Monke
         for one in counters
     )
     monkeypatch.setattr(audit_measure, "all_counters", lambda: counters)
+    counted = told("gpu_time_seconds", 0.5, "cupti-range")
+    monkeypatch.setattr(audit_measure, "counted_time", lambda load: counted)
     seen: list[str] = []
     found = by_sources(COPY, cpu_device(), SOURCES, lambda phase, done, total: seen.append(f"{phase} {done}/{total}"))
     assert seen == ["range 0/3", "sampling 1/3", "gpm 2/3"]
@@ -177,7 +179,9 @@ def test_every_source_that_a_limit_names_is_asked_once(monkeypatch: pytest.Monke
         ("cupti-range", 1.0, "why"),
         ("cupti-sampling", None, "the run is too short"),
         ("nvml-gpm", None, "cpu has none"),
+        ("cupti-range", 0.5, "why"),
     ]
+    assert found.measurements[-1].name == "gpu_time_seconds", "the pass's time while it was counted"
     assert found.samples == {"hbm_read_bytes": (1.0,)} and set(found.phases) == {"range", "sampling", "gpm"}
 
 

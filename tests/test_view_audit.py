@@ -103,7 +103,7 @@ def test_differences_by_shape(h200: Audit, cpu: Audit) -> None:
         *("HBM, GPM – counter", "counting", "GPU time – events", "L2↔SM – requested"),
     )
     failed = row_of(attention, "cudnn", "(1, 16, 1024, 128) bfloat16, causal")
-    assert failed[2:] == ("+0.04%", "−0.25%", "+0.20%", "−2.42%·fail", "–", "38.6 ms", "+1.00%", "–")
+    assert failed[2:] == ("+0.04%", "−0.25%", "+0.20%", "−2.42%·fail", "–", "45.0 ms", "+1.00%", "–")
     assert 'class="number"' in table_html(attention), "a failed cell leaves its column one of numbers"
     index = [row[0] for row in attention.rows].index("cudnn")
     assert attention.reasons[index][2].startswith("pass, within 1%: 6.29 MB by cupti-range, 6.29 MB by ncu.")

@@ -14,22 +14,20 @@ from profiler.cupti.ranges import RangeProfiler, Ranges
 from profiler.run import DeviceInfo, Measurement, spread_of
 
 READ_PASSES, WRITE_PASSES = 3, 2
-OWN = ("run", "timed", "drained", "drain")  # ranges that are no launch's
+OWN = ("run", "drained", "drain")  # ranges that are no launch's
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
 
 
 def measure(load: Load) -> Reading:
     """hbm_read_bytes, hbm_write_bytes, l2_sm_bytes, and the same with the time for each launch, in one pass.
 
-    gpu_time_seconds of a whole pass is taken by events while it is counted: what counting costs the kernel. That of a
-    launch is the range's own and holds the start of the launch too, which is much of a short one.
-
+    gpu_time_seconds of a launch is its range's and holds the start of the launch too, which is much of a short one.
     What a pass wrote may still lie in L2 when its range ends. So, if the Workload asks for the drain, writes are
     counted in ranges of their own that end with it: a read of clean lines that pushes every dirty one out; what a
     drain alone writes is subtracted.
     """
     try:
-        values, launch_names, counted_seconds = _collect(load)
+        values, launch_names = _collect(load)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
     l2 = f"{load.l2} L2"
@@ -47,30 +45,24 @@ def measure(load: Load) -> Reading:
         _median("hbm_write_bytes", writes, f"dram write bytes until {until}, {l2}"),
         _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {l2}"),
     ]
-    measurements.append(
-        Measurement("gpu_time_seconds", counted_seconds, "s", "cupti-range", f"events around one counted pass, {l2}")
-    )
     note = f"one pass, {l2} at its first launch; a write still in L2 when its launch ends counts for a later one"
     for name, (found,) in ((name, values[name]) for name in launch_names):
         measurements += [Measurement(q, found[q], UNITS[q], "cupti-range", note, launch=name) for q in UNITS]
     return Reading(tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings})
 
 
-def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str], float]:
-    """Values of every range by its name (those of OWN, then launch names), the launch names, and seconds of a pass."""
+def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
+    """Values of every range by its name (those of OWN, then launch names), and the launch names."""
     traffic = _traffic_metrics()
     load.evict_l2()  # makes the scratch buffer
     launches = len(load.launch_names)
     # CUPTI's start-up time grows with the ranges it must hold.
-    max_ranges = READ_PASSES + WRITE_PASSES + 2 + launches
+    max_ranges = READ_PASSES + WRITE_PASSES + 1 + launches
     with RangeProfiler(traffic.names, max_ranges) as profiler, profiler.collecting() as ranges:
         for _ in range(READ_PASSES):
             load.prepare_l2()
             with ranges.range("run"):
                 load.launch()
-        load.prepare_l2()
-        with ranges.range("timed"):
-            start, end = load.timed_launch()
         if load.drain:
             _count_writes(load, ranges)
         load.prepare_l2()
@@ -78,7 +70,7 @@ def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str], 
     values: dict[str, list[dict[str, float]]] = {}
     for name, found in ranges.values:
         values.setdefault(name, []).append(traffic.traffic(found))
-    return values, [name for name in values if name not in OWN], start.elapsed_time(end) * 1e-3
+    return values, [name for name in values if name not in OWN]
 
 
 def _count_writes(load: Load, ranges: Ranges) -> None:

@@ -1,0 +1,27 @@
+"""What counting does to a pass's own time: the time between two events around a pass that is counted."""
+
+from profiler.bench import Load
+from profiler.cupti.driver import current_chip
+from profiler.cupti.host import MetricsHost, traffic_metrics
+from profiler.cupti.library import CuptiError
+from profiler.cupti.library import load as load_cupti
+from profiler.cupti.ranges import RangeProfiler
+from profiler.run import Measurement
+
+
+def counted_time(load: Load) -> Measurement:
+    """gpu_time_seconds of one pass inside a range; None with the reason where counters cannot be read.
+
+    The range's own time holds the start of the launch too, which is much of a short one.
+    """
+    try:
+        cupti = load_cupti()
+        with MetricsHost(cupti, current_chip(cupti)) as host:
+            metrics = traffic_metrics(host.base_metrics).names
+        load.prepare_l2()
+        with RangeProfiler(metrics, 1) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
+            start, end = load.timed_launch()
+    except CuptiError as error:
+        return Measurement("gpu_time_seconds", None, "s", "cupti-range", str(error))
+    note = f"events around one counted pass, {load.l2} L2"
+    return Measurement("gpu_time_seconds", start.elapsed_time(end) * 1e-3, "s", "cupti-range", note)
