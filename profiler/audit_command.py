@@ -41,10 +41,13 @@ def audit(
     for part in tables(job.audit):
         console.print(part)
     console.print(f"{job.audit.summary}. The grid took {job.audit.seconds:.0f} s.")
-    console.print(f"Saved as {job.path}", soft_wrap=True)
+    if job.path is not None:
+        console.print(f"Saved as {job.path}", soft_wrap=True)
     if as_json:
         print(to_json(job.audit))
-    raise typer.Exit(1 if job.audit.count(FAIL) else 0)
+    if status.error:
+        print(status.error, file=sys.stderr)
+    raise typer.Exit(1 if status.error or job.audit.count(FAIL) else 0)
 
 
 def _follow(job: AuditJob) -> JobStatus:

@@ -29,8 +29,8 @@ NO_GPU_ASKED = "this audit is of the CPU; name a GPU with --device"
 class AuditJob(Job):
     """The small shapes through the interpreter, then the grid on the Worker's GPU, then the referee; saves an Audit.
 
-    `audit` and `path` are there once the state is done. Its Runs share the audit's id as their request. Raises Refused
-    for a time-out of 0.
+    `audit` and `path` are there once the state is done, `audit` also where it could not be saved. Its Runs share the
+    audit's id as their request. Raises Refused for a time-out of 0.
     """
 
     STOPPED = "Stopped. No audit is saved."
@@ -61,10 +61,10 @@ class AuditJob(Job):
         require_writable(audits_folder())
         try:
             self.audit = self._take()
-            self.path = save(self.audit)
         except BaseException:
             shutil.rmtree(runs_of(self._id), ignore_errors=True)
             raise
+        self.path = save(self.audit)
         self._update(state="done", phase="done", done=self._status.total)
 
     def _take(self) -> Audit:

@@ -7,7 +7,7 @@ from kernels.problem import TileConfig
 from profiler.audit import FAIL, NOT_CHECKED, PASS, AuditRow
 from profiler.audit_grid import KnownWork, LibraryWork, Subject
 from profiler.audit_limits import GPU_LIMITS, INTERPRETER_LIMITS, KNOWN_LIMITS, REFEREE, Agreement, Limit
-from profiler.plausible import MAX_TEXT
+from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement, Run
 from profiler.workload import Workload
 
@@ -60,7 +60,7 @@ def rows(found: Found, device: DeviceInfo) -> tuple[AuditRow, ...]:
     subject = found.subject
     if found.broken:
         cells = (subject.label, subject.kernel, "measuring", "1", "", None, "", None, "finished", FAIL)
-        return (AuditRow(*cells, _shorten(found.broken)),)
+        return (AuditRow(*cells, printable(found.broken)),)
     busy = _hbm_busy(found.measurements, device)
     checked = [_row(found, limit, busy) for limit in _limits(subject) if _concerns(limit, busy)]
     if not isinstance(subject.work, KnownWork) and not subject.is_interpreted:
@@ -97,7 +97,7 @@ def _row(found: Found, limit: Limit, busy: float | None) -> AuditRow:
         verdict, against, reference = limit.verdict(value), "", None
     note = found.refused or note
     cells = (limit.quantity, limit.unit, limit.source, value, against, reference, limit.sentence, verdict)
-    return AuditRow(subject.label, subject.kernel, *cells, _shorten(note))
+    return AuditRow(subject.label, subject.kernel, *cells, printable(note))
 
 
 def answer(measurements: Sequence[Measurement], quantity: str, source: str) -> tuple[float | None, str]:
@@ -169,8 +169,4 @@ def _explained(found: Found) -> AuditRow:
         saved = f"L1 and merged requests saved {1 - crossed / asked:.0%} of what is requested"
         note = f"claimed: {fewest:,} to {most:,} B; {saved}"
     cells = ("l2_sm_bytes", "B", COUNTER, crossed, "schedule", asked, "within the kernel's bound")
-    return AuditRow(subject.label, subject.kernel, *cells, verdict, _shorten(note))
-
-
-def _shorten(text: str) -> str:
-    return " ".join(text.split())[:MAX_TEXT]
+    return AuditRow(subject.label, subject.kernel, *cells, verdict, printable(note))

@@ -6,6 +6,7 @@ from profiler.cupti.host import MetricsHost, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.library import load as load_cupti
 from profiler.cupti.ranges import RangeProfiler
+from profiler.plausible import printable
 from profiler.run import Measurement
 
 
@@ -22,6 +23,6 @@ def counted_time(load: Load) -> Measurement:
         with RangeProfiler(metrics, 1) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
             start, end = load.timed_launch()
     except CuptiError as error:
-        return Measurement("gpu_time_seconds", None, "s", "cupti-range", str(error))
+        return Measurement("gpu_time_seconds", None, "s", "cupti-range", printable(str(error)))
     note = f"events around one counted pass, {load.l2} L2"
     return Measurement("gpu_time_seconds", start.elapsed_time(end) * 1e-3, "s", "cupti-range", note)

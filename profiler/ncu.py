@@ -30,7 +30,7 @@ from profiler.ncu_csv import (
     split,
 )
 from profiler.ncu_program import Ncu, command, find, last_line, metrics_of, run
-from profiler.plausible import MAX_LAUNCHES
+from profiler.plausible import MAX_LAUNCHES, printable
 from profiler.run import DeviceInfo, LaunchedKernel, Measurement
 
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
@@ -139,7 +139,8 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
     if empty and not reason:
         reason = f"{ncu} saw no kernel of {', '.join(empty)}; copies and fills that the driver does it does not count"
     if reason:
-        return Reading(tuple(Measurement(name, None, unit, source, reason) for name, unit, source in QUANTITIES))
+        words = printable(reason)
+        return Reading(tuple(Measurement(name, None, unit, source, words) for name, unit, source in QUANTITIES))
 
     how = f"{ncu}, in a process of its own; one pass, kernels one at a time, L2 kept between them; {marks.l2} L2"
     until = "the pass ends, without what it wrote and L2 still holds"
@@ -157,7 +158,12 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
     note = f"{how} at its first launch; a write still in L2 when its launch ends counts for a later one"
     for launch, kernels in launches.items():
         measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]
-    named = (LaunchedKernel(s.launch or "", k.name[:MAX_NAME]) for s, (_, *ran) in found if s.part == PASS for k in ran)
+    named = (
+        LaunchedKernel(s.launch or "", printable(k.name, MAX_NAME))
+        for s, (_, *ran) in found
+        if s.part == PASS
+        for k in ran
+    )
     return Reading(tuple(measurements), kernels=tuple(islice(named, MAX_LAUNCHES)))
 
 

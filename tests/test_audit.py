@@ -216,8 +216,8 @@ def test_a_refused_subject_is_not_checked_and_says_why() -> None:
 
 
 def test_a_subject_that_broke_down_fails() -> None:
-    (row,) = rows(Found(FLASH, broken="flash was\n killed"), H200)
-    assert (row.quantity, row.verdict, row.value, row.note) == ("measuring", FAIL, None, "flash was killed")
+    (row,) = rows(Found(FLASH, broken="flash was\n killed\x1b"), H200)
+    assert (row.quantity, row.verdict, row.value, row.note) == ("measuring", FAIL, None, "flash was killed�")
 
 
 def test_a_source_without_an_answer_leaves_its_reason() -> None:

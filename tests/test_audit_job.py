@@ -20,6 +20,7 @@ from profiler.audit import (
     FAIL,
     NOT_CHECKED,
     PASS,
+    Audit,
     audits_folder,
     from_json,
     load,
@@ -33,7 +34,7 @@ from profiler.audit_rows import Found
 from profiler.audit_summary import unchecked
 from profiler.device import why_no_gpu
 from profiler.run import DeviceInfo
-from profiler.store import list_runs
+from profiler.store import StoreError, list_runs
 from profiler.store import save as save_run
 from profiler.worker import Worker
 from profiler.workload import CPU, Workload
@@ -269,6 +270,19 @@ def test_json_is_the_audit_on_the_last_line_of_stdout(cpu_worker: Worker) -> Non
     assert answer.exit_code == 0 and len(answer.stdout.splitlines()) == 1
     assert from_json(answer.stdout) == newest().audit
     assert "Saved as" in answer.stderr
+
+
+def test_an_audit_that_cannot_be_saved_is_shown_and_is_exit_code_1(
+    cpu_worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(audit: Audit) -> None:
+        raise StoreError("The audit could not be saved in audits: No space left on device.")
+
+    monkeypatch.setattr(audit_job, "save", full)
+    answer = command("--device", "cpu", "--quick")
+    assert answer.exit_code == 1
+    assert "The grid took" in answer.stdout and "Saved as" not in answer.stdout
+    assert answer.stderr.endswith("The audit could not be saved in audits: No space left on device.\n")
 
 
 def test_a_kernel_that_fails_is_exit_code_1(flash_fails: Worker) -> None:

@@ -15,8 +15,8 @@ def found(monkeypatch: pytest.MonkeyPatch, *kernels: LaunchedKernel) -> Reading:
 
 
 def test_names_and_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = found(monkeypatch, LaunchedKernel("qk", "nvjet_hsh\n_128"), LaunchedKernel("", "memory"))
-    assert reading.kernels == (LaunchedKernel("qk", "nvjet_hsh_128"), LaunchedKernel("", "memory"))
+    reading = found(monkeypatch, LaunchedKernel("qk", "nvjet_hsh\n\x1b128"), LaunchedKernel("", "memory"))
+    assert reading.kernels == (LaunchedKernel("qk", "nvjet_hsh �128"), LaunchedKernel("", "memory"))
     (count,) = reading.measurements
     assert (count.name, count.value, count.unit, count.source) == ("kernels_launched", 2.0, "1", "torch")
 

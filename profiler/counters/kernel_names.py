@@ -5,7 +5,7 @@ from dataclasses import replace
 from profiler.bench import Load
 from profiler.counter import Counter, Reading
 from profiler.launched import launched_kernels
-from profiler.plausible import MAX_LAUNCHES
+from profiler.plausible import MAX_LAUNCHES, printable
 from profiler.run import DeviceInfo, Measurement
 
 
@@ -15,7 +15,7 @@ def measure(load: Load) -> Reading:
     note = "kernels of one pass as torch.profiler lists them; copies and fills by the driver are none"
     if len(found) > MAX_LAUNCHES:
         note += f"; the first {MAX_LAUNCHES} are named"
-    named = tuple(replace(kernel, kernel="".join(filter(str.isprintable, kernel.kernel))) for kernel in found)
+    named = tuple(replace(kernel, kernel=printable(kernel.kernel)) for kernel in found)
     count = Measurement("kernels_launched", float(len(found)), "1", "torch", note)
     return Reading((count,), kernels=named[:MAX_LAUNCHES])
 
