@@ -17,8 +17,9 @@ from kernels.problem import AttentionProblem, TileConfig
 from profiler.bench import Bench, Load
 from profiler.child import describe
 from profiler.counter import all_counters
-from profiler.counters import cupti_range, cupti_sampling
 from profiler.cupti import library
+from profiler.cupti.chip import chip_metrics
+from profiler.cupti.host import PM_SAMPLING, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.ranges import RangeProfiler
 from profiler.cupti.sampling import PmSampler
@@ -107,14 +108,14 @@ def _pass_ms(load: Load, around: Callable[[], AbstractContextManager[object]]) -
 
 @contextmanager
 def _in_a_range() -> Iterator[None]:
-    names = cupti_range._traffic_metrics().names
+    names = traffic_metrics(chip_metrics()[1]).names
     with RangeProfiler(names) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
         yield
 
 
 @contextmanager
 def _sampled() -> Iterator[None]:
-    traffic = cupti_sampling._traffic_metrics()
+    traffic = traffic_metrics(chip_metrics(PM_SAMPLING)[1])
     with PmSampler((traffic.read, traffic.write, traffic.sectors)) as sampler, sampler.sampling(20_000, 4_096):
         yield
 

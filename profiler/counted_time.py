@@ -1,10 +1,9 @@
 """What counting does to a pass's own time: the time between two events around a pass that is counted."""
 
 from profiler.bench import Load
-from profiler.cupti.driver import current_chip
-from profiler.cupti.host import MetricsHost, traffic_metrics
+from profiler.cupti.chip import chip_metrics
+from profiler.cupti.host import traffic_metrics
 from profiler.cupti.library import CuptiError
-from profiler.cupti.library import load as load_cupti
 from profiler.cupti.ranges import RangeProfiler
 from profiler.plausible import printable
 from profiler.run import Measurement
@@ -16,9 +15,7 @@ def counted_time(load: Load) -> Measurement:
     The range's own time holds the start of the launch too, which is much of a short one.
     """
     try:
-        cupti = load_cupti()
-        with MetricsHost(cupti, current_chip(cupti)) as host:
-            metrics = traffic_metrics(host.base_metrics).names
+        metrics = traffic_metrics(chip_metrics()[1]).names
         load.prepare_l2()
         with RangeProfiler(metrics, 1) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
             start, end = load.timed_launch()

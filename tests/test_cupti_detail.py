@@ -17,6 +17,7 @@ from profiler.bench import Bench
 from profiler.child import describe
 from profiler.counter import Unavailable, all_counters
 from profiler.counters import cupti_detail
+from profiler.cupti import chip as chip_module
 from profiler.cupti import driver, ranges
 from profiler.cupti.detail import SINGLE, DetailMetrics, detail_metrics, tensor_metrics
 from profiler.device import cpu_device
@@ -135,16 +136,16 @@ def attach(monkeypatch: pytest.MonkeyPatch) -> Iterator:
     """Puts a stand-in for the GPU where the counter looks for CUPTI."""
 
     def attach(cupti: StandIn) -> StandIn:
-        for module in (cupti_detail, ranges):
+        for module in (chip_module, ranges):
             monkeypatch.setattr(module, "load", lambda: cupti)
         return cupti
 
     for module in (driver, ranges):
         monkeypatch.setattr(module, "current_context", lambda: (0xC0DE, 0))
     monkeypatch.setattr(ranges, "synchronize", lambda: None)
-    cupti_detail._detail_metrics.cache_clear()
+    chip_module.chip_metrics.cache_clear()
     yield attach
-    cupti_detail._detail_metrics.cache_clear()
+    chip_module.chip_metrics.cache_clear()
 
 
 def test_whole_and_launches_from_a_set_of_four_passes(attach) -> None:

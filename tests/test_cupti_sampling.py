@@ -23,7 +23,9 @@ from profiler.bench import Bench
 from profiler.child import describe
 from profiler.counter import Unavailable, all_counters
 from profiler.counters import cupti_sampling
+from profiler.cupti import chip as chip_module
 from profiler.cupti import sampling, sampling_structs, structs
+from profiler.cupti.host import PM_SAMPLING, traffic_metrics
 from profiler.cupti.library import CuptiError, find
 from profiler.cupti.sampling import PmSampler, Samples
 from profiler.gpu_clock import GpuClock
@@ -365,6 +367,7 @@ def attach(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., 
     def attach(host_ahead: int = 0, others: str = "", **faults: object) -> StandIn:
         cupti = StandIn(gpu, **faults)
         monkeypatch.setattr(sampling, "load", lambda: cupti)
+        monkeypatch.setattr(chip_module, "load", lambda: cupti)
         monkeypatch.setattr(cupti_sampling, "load_cupti", lambda: cupti)
         monkeypatch.setattr(cupti_sampling, "sleep", gpu.sleep)
         monkeypatch.setattr(cupti_sampling, "perf_counter_ns", lambda: gpu.now)
@@ -372,11 +375,11 @@ def attach(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., 
         monkeypatch.setattr(cupti_sampling, "open_nvml", nullcontext)
         monkeypatch.setattr(cupti_sampling, "gpu_handle", lambda nvml, device: device)
         monkeypatch.setattr(cupti_sampling, "neighbours", lambda nvml, gpu: others)
-        cupti_sampling._traffic_metrics.cache_clear()
+        chip_module.chip_metrics.cache_clear()
         return cupti
 
     yield attach
-    cupti_sampling._traffic_metrics.cache_clear()
+    chip_module.chip_metrics.cache_clear()
 
 
 def values(reading) -> dict[str, float]:
@@ -677,7 +680,7 @@ def copies(count: int) -> SimpleNamespace:
 
 
 def traffic_on_this_gpu() -> tuple[str, str, str]:
-    found = cupti_sampling._traffic_metrics()
+    found = traffic_metrics(chip_module.chip_metrics(PM_SAMPLING)[1])
     return found.read, found.write, found.sectors
 
 

@@ -1,17 +1,15 @@
 """Tensor-core FLOPs, spill traffic, what L2 sent to the SMs and its hit rate, by counters that need several passes."""
 
 import statistics
-from functools import cache
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.chip import chip_metrics
 from profiler.cupti.detail import DetailMetrics, detail_metrics
-from profiler.cupti.driver import current_chip
-from profiler.cupti.host import MetricsHost
-from profiler.cupti.library import CuptiError, load
-from profiler.cupti.permission import why_not
+from profiler.cupti.library import CuptiError
+from profiler.cupti.permission import unavailable
 from profiler.cupti.ranges import RangeProfiler, Ranges
-from profiler.run import DeviceInfo, Measurement, spread_of
+from profiler.run import Measurement, spread_of
 
 REPEATS = 3
 UNITS = {
@@ -38,7 +36,7 @@ def measure(load: Load) -> Reading:
     no metric for is None with that reason; the rest counts.
     """
     try:
-        metrics = _detail_metrics()
+        metrics = detail_metrics(*chip_metrics())
         values, passes = _collect(load, metrics)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
@@ -83,20 +81,6 @@ def _meaning(quantity: str, metrics: DetailMetrics) -> str:
         return MEANINGS[quantity]
     names = " + ".join(name.removesuffix(".sum") for name in metrics.parts[quantity])
     return f"operations of the tensor cores, {names}"
-
-
-@cache
-def _detail_metrics() -> DetailMetrics:
-    """The chip's names do not change while the process lives."""
-    cupti = load()
-    chip = current_chip(cupti)
-    with MetricsHost(cupti, chip) as host:
-        return detail_metrics(chip, host.base_metrics)
-
-
-def unavailable(device: DeviceInfo) -> str | None:
-    """No GPU, no library or no permission, each with what would allow it."""
-    return why_not() if device.compute_capability else "no GPU here, so there is no hardware counter to read"
 
 
 COUNTER = Counter(

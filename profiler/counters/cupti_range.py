@@ -2,16 +2,15 @@
 
 import statistics
 from collections.abc import Sequence
-from functools import cache
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.cupti.driver import current_chip
-from profiler.cupti.host import MetricsHost, TrafficMetrics, traffic_metrics
-from profiler.cupti.library import CuptiError, load
-from profiler.cupti.permission import why_not
+from profiler.cupti.chip import chip_metrics
+from profiler.cupti.host import traffic_metrics
+from profiler.cupti.library import CuptiError
+from profiler.cupti.permission import unavailable
 from profiler.cupti.ranges import RangeProfiler, Ranges
-from profiler.run import DeviceInfo, Measurement, spread_of
+from profiler.run import Measurement, spread_of
 
 READ_PASSES, WRITE_PASSES = 3, 2
 OWN = ("run", "drained", "drain")  # ranges that are no launch's
@@ -53,7 +52,7 @@ def measure(load: Load) -> Reading:
 
 def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
     """Values of every range by its name (those of OWN, then launch names), and the launch names."""
-    traffic = _traffic_metrics()
+    traffic = traffic_metrics(chip_metrics()[1])
     load.evict_l2()  # makes the scratch buffer
     launches = len(load.launch_names)
     # CUPTI's start-up time grows with the ranges it must hold.
@@ -83,22 +82,9 @@ def _count_writes(load: Load, ranges: Ranges) -> None:
         load.evict_l2()
 
 
-@cache
-def _traffic_metrics() -> TrafficMetrics:
-    """The chip's names do not change while the process lives."""
-    cupti = load()
-    with MetricsHost(cupti, current_chip(cupti)) as host:
-        return traffic_metrics(host.base_metrics)
-
-
 def _median(name: str, values: Sequence[float], note: str) -> Measurement:
     note = f"{note}, median of {len(values)} passes"
     return Measurement(name, statistics.median(values), "B", "cupti-range", note, spread_of(tuple(values)))
-
-
-def unavailable(device: DeviceInfo) -> str | None:
-    """No GPU, no library or no permission, each with what would allow it."""
-    return why_not() if device.compute_capability else "no GPU here, so there is no hardware counter to read"
 
 
 COUNTER = Counter(

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from time import perf_counter_ns, sleep
 
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.cupti.driver import current_chip
-from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, MetricsHost, TrafficMetrics, traffic_metrics
+from profiler.cupti.chip import chip_metrics
+from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.library import load as load_cupti
 from profiler.cupti.permission import why_not
@@ -86,7 +85,7 @@ def measure(load: Load) -> Reading:
 
 def _plan(load: Load) -> Plan:
     """An interval of INTERVAL_NS, or longer where one sampling would take more than MAX_SAMPLES."""
-    traffic = _traffic_metrics()
+    traffic = traffic_metrics(chip_metrics(PM_SAMPLING)[1])
     for _ in range(2):  # the first time kernels are compiled and buffers made
         load.synchronize()
         begin = perf_counter_ns()
@@ -97,14 +96,6 @@ def _plan(load: Load) -> Plan:
     microseconds = -(-longest_ns // (1_000 * (MAX_SAMPLES - SLACK_SAMPLES)))
     interval_ns = max(INTERVAL_NS, 1_000 * microseconds)
     return Plan(traffic, interval_ns, -(-longest_ns // interval_ns) + SLACK_SAMPLES)
-
-
-@cache
-def _traffic_metrics() -> TrafficMetrics:
-    """The chip's names do not change while the process lives."""
-    cupti = load_cupti()
-    with MetricsHost(cupti, current_chip(cupti), profiler_type=PM_SAMPLING) as host:
-        return traffic_metrics(host.base_metrics)
 
 
 def _sample(plan: Plan, prepare: Callable[[], object], work: Callable[[], object]) -> Samples:

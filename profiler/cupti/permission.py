@@ -3,9 +3,13 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler.cupti.driver import cuda_driver
 from profiler.cupti.library import PERMIT, CuptiError, load
+
+if TYPE_CHECKING:
+    from profiler.run import DeviceInfo
 
 DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")
@@ -26,6 +30,11 @@ def why_not() -> str | None:
     except CuptiError as error:
         return str(error)
     return under_profiler(os.environ) or restricted(DRIVER_PARAMS, PROCESS_STATUS)
+
+
+def unavailable(device: "DeviceInfo") -> str | None:
+    """Why a device's counters cannot be read: no GPU, no library or no permission, each with what would allow it."""
+    return why_not() if device.compute_capability else "no GPU here, so there is no hardware counter to read"
 
 
 def under_profiler(environment: Mapping[str, str]) -> str | None:
