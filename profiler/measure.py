@@ -100,11 +100,10 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
         endings: list[tuple[Counter, Callable[[], Reading]]] = []
         for counter in counters:
             is_spare = counter.is_slow and bench.workload.counters == AUTO
-            if is_spare and _is_counted(counter, readings):
-                clock.leave_out()
-                continue
-            reason = counter.unavailable(bench.device)
-            if is_spare and reason is not None:  # the quick sources have said why there is no number
+            is_needless = is_spare and _is_counted(counter, readings)
+            reason = None if is_needless else counter.unavailable(bench.device)
+            # Where a spare one is not here, the quick ones have said why there is no number.
+            if is_needless or (is_spare and reason is not None):
                 clock.leave_out()
                 continue
             phase: AbstractContextManager[None] = clock.phase(counter.phase) if counter.measure else nullcontext()
