@@ -15,6 +15,7 @@ from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.interpreter import why_not_interpreted
+from profiler.plausible import printable
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, save, write_atomically
 from profiler.workload import CPU, Workload
@@ -29,12 +30,20 @@ if TYPE_CHECKING:
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
 PARENT_POLL_SECONDS = 0.5
 LOCK_POLL_SECONDS = 0.05
+MOST_WORDS = 300  # of what a library says
 
 _locks: "dict[str, FileLock]" = {}
 
 
+class CannotStart(RuntimeError):
+    """A worker's process could not be made ready; the message says why and what to do."""
+
+
 def start(device: str) -> None:
-    """Prepare a fresh process: the environment torch and Triton read when they are imported, then import them."""
+    """Prepare a fresh process: the environment that torch and Triton read when they are imported.
+
+    It imports neither, for nobody times what is done here; import_torch is a task, with a time-out.
+    """
     if device == CPU:
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -42,15 +51,34 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-    import profiler.measure  # noqa: F401
+    end_with_parent()
 
 
-def end_with_parent(parent: int) -> None:
-    """A killed dashboard must not leave a process on the GPU."""
+def end_with_parent() -> None:
+    """From now on this process ends when its parent does, whatever hangs in it: nothing may be left on the GPU."""
+    threading.Thread(target=_outlive_nobody, args=(os.getppid(),), daemon=True).start()
+
+
+def _outlive_nobody(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_SECONDS)
     os._exit(1)
+
+
+def import_torch() -> None:
+    """Import what measuring needs; at once where that is done. Raises CannotStart."""
+    try:
+        import profiler.measure  # noqa: F401
+    # A broken torch may raise anything: also SystemExit, and what cannot be sent to the parent.
+    except BaseException as error:
+        words = printable(f"{type(error).__name__}: {error}", MOST_WORDS).rstrip(" .")
+        raise CannotStart(f"The worker cannot start: {words}; install the versions of requirements.txt.") from None
+
+
+def warm_up(device: str) -> DeviceInfo:
+    """Be ready to measure, and tell the device's facts. Raises CannotStart or, where there is no device, Refused."""
+    import_torch()
+    return describe(device)
 
 
 def describe(device: str) -> DeviceInfo:

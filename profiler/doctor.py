@@ -8,7 +8,7 @@ import os
 import pkgutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
+from dataclasses import replace
 from itertools import product
 
 from rich.table import Table
@@ -18,16 +18,20 @@ from profiler import counters
 from profiler.codec import NotARun, decode
 from profiler.device import detect
 from profiler.diagnosis import BUSY, Answer, Diagnosis, Fact
-from profiler.interpreter import why_not_interpreted
+from profiler.probe import INTERPRETER
 from profiler.run import DeviceInfo
-from profiler.throwaway import NoAnswer, Throwaway, throwaway
+from profiler.throwaway import GPU_HANGS, NoAnswer, Throwaway, throwaway
 from profiler.workload import CPU
 
 FACTS = ("-m", "profiler.facts")
 PROBE = ("-m", "profiler.probe")
 NVML_SECONDS = 20.0
 IMPORT_SECONDS = 60.0  # of torch from a cold or distant disk
+IMPORT_HANGS = (
+    "Its import hangs: see whether `python -c 'import torch'` ends here, and install the versions of requirements.txt."
+)
 MOST_PROBES = 8  # processes at a time; each imports torch
+SCHEDULE = Answer("any", "schedule", "Schedule: requested bytes, tile steps", True)
 WORDS = "what it measured, or why not and what would allow it"
 
 Tell = Callable[[str], None]
@@ -54,20 +58,8 @@ async def _diagnose(tell: Tell) -> Diagnosis:
         answers = await _ask_gpus(devices, names, tell)
     else:
         # On a CPU sources only say no: one process asks them all, and a crash costs another one.
-        answers = await _ask(CPU, names, Turn(), tell)
-    return Diagnosis(devices, why_no_gpu, facts, (*_everywhere(), *answers))
-
-
-def _everywhere() -> list[Answer]:
-    """What needs no GPU."""
-    reason = "torch is not installed; install the versions of requirements.txt" if find_spec("torch") is None else ""
-    reason = reason or why_not_interpreted() or ""
-    return [
-        Answer("any", "schedule", "Schedule: requested bytes, tile steps", True),
-        Answer(
-            "any", "interpreter", "Triton's interpreter: loads and stores, softmax state, errors", not reason, reason
-        ),
-    ]
+        answers = await _ask(CPU, (INTERPRETER.name, *names), Turn(), Start(), tell)
+    return Diagnosis(devices, why_no_gpu, facts, (SCHEDULE, *answers))
 
 
 async def _ask_facts() -> tuple[tuple[DeviceInfo, ...], str, tuple[Fact, ...]]:
@@ -97,32 +89,62 @@ class Turn:
         self.is_busy = False  # a measurement outside the doctor holds the GPU
 
 
-async def _ask_gpus(devices: tuple[DeviceInfo, ...], names: tuple[str, ...], tell: Tell) -> list[Answer]:
-    """A process for each source and GPU: they import side by side, and take turns on the GPU."""
-    slots, turns = asyncio.Semaphore(min(MOST_PROBES, os.cpu_count() or 1)), {one.device: Turn() for one in devices}
+class Start:
+    """What every probe does first; where it fails once, nobody waits for it again."""
 
-    async def ask(name: str, device: str) -> list[Answer]:
+    def __init__(self) -> None:
+        self.why_not = ""
+
+
+async def _ask_gpus(devices: tuple[DeviceInfo, ...], names: tuple[str, ...], tell: Tell) -> list[Answer]:
+    """A process for each source and GPU, and the interpreter: they import side by side, and take turns on the GPU."""
+    slots, turns = asyncio.Semaphore(min(MOST_PROBES, os.cpu_count() or 1)), {one.device: Turn() for one in devices}
+    start = Start()
+
+    async def ask(name: str, device: str, turn: Turn) -> list[Answer]:
         async with slots:
-            return await _ask(device, (name,), turns[device], tell)
+            return await _ask(device, (name,), turn, start, tell)
 
     async with asyncio.TaskGroup() as group:
-        asked = {pair: group.create_task(ask(*pair)) for pair in product(names, turns)}
-    return [answer for device in turns for name in names for answer in asked[name, device].result()]
+        interpreter = group.create_task(ask(INTERPRETER.name, CPU, Turn()))
+        asked = {pair: group.create_task(ask(*pair, turns[pair[1]])) for pair in product(names, turns)}
+    on_gpus = [answer for device in turns for name in names for answer in asked[name, device].result()]
+    return [*interpreter.result(), *on_gpus]
 
 
-async def _ask(device: str, names: tuple[str, ...], turn: Turn, tell: Tell) -> list[Answer]:
+async def _ask(device: str, names: tuple[str, ...], turn: Turn, start: Start, tell: Tell) -> list[Answer]:
     """The answers of some sources on one device; where one ends its process, the next one gets a fresh process."""
     answers: list[Answer] = []
-    while left := names[len(answers) :]:
-        async with throwaway((*PROBE, device, *left), left[0]) as process:
+    while (left := names[len(answers) :]) and not start.why_not:
+        async with throwaway((*PROBE, device, *left), "Python") as process:
+            try:
+                await _ready(process)
+            except (NoAnswer, NotARun) as fault:
+                start.why_not = str(fault)
+                break
             for name in left:
                 process.subject = name
                 try:
                     answers.append(await _hear(process, device, name, turn, tell))
                 except (NoAnswer, NotARun) as fault:
-                    answers.append(Answer(device, name, process.subject, False, str(fault)))
+                    answers.append(_no(device, name, process.subject, str(fault)))
                     break
-    return answers
+    return [*answers, *(_no(device, name, name, start.why_not) for name in left)]
+
+
+def _no(device: str, name: str, title: str, reason: str) -> Answer:
+    if name == INTERPRETER.name:
+        return replace(INTERPRETER, available=False, reason=reason)
+    return Answer(device, name, title, False, reason)
+
+
+async def _ready(process: Throwaway) -> None:
+    """Wait until it has imported torch and NVML answers. Raises NoAnswer or NotARun, about the one that does not."""
+    seconds, if_it_hangs = IMPORT_SECONDS, IMPORT_HANGS
+    while "is_ready" not in (said := await process.hear(seconds, if_it_hangs)):
+        process.subject = decode(str, said.get("asking", process.subject), "What a probe asks")
+        if process.subject == "NVML":
+            seconds, if_it_hangs = NVML_SECONDS, GPU_HANGS
 
 
 async def _hear(process: Throwaway, device: str, name: str, turn: Turn, tell: Tell) -> Answer:

@@ -14,25 +14,45 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from profiler import child
 from profiler.codec import encode
 from profiler.cupti import library, permission
 from profiler.device import describe
 from profiler.diagnosis import Fact
 from profiler.gpu_sample import take_sample
 from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
+from profiler.plausible import printable
 
 # The oldest and the newest versions that Bytescope is made for, by major and minor.
 SUPPORTED = {"torch": ((2, 11), (2, 14)), "triton": ((3, 6), (3, 8))}
 BUSY_PERCENT = 1.0
 
 
+class NotTold(RuntimeError):
+    """torch's version.py does not tell its CUDA version; the message says why and what to do."""
+
+
 def main() -> None:
-    """Print every group of facts."""
+    """Print every group of facts; one that breaks down is a fact too, and the next is asked."""
+    child.end_with_parent()
     for what, group in (("Python's packages", packages), ("NVML", gpus), ("the driver", rights), ("CUPTI", cupti)):
         _tell(asking=what)
-        for said in group():
-            _tell(**said)
+        told = False
+        try:
+            for said in group():
+                _tell(**said)
+                told = True
+        # Whatever it is, it is told.
+        except Exception as error:
+            reason = f"{what} could not be asked ({_words(error)}). Install the versions of requirements.txt anew."
+            if group is gpus and not told:
+                _tell(devices=[], why_no_gpu=reason)
+            _tell(**_facts(Fact("", what, "not known", reason)))
     _tell(end=True)
+
+
+def _words(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}")
 
 
 def _tell(**said: Any) -> None:
@@ -59,19 +79,43 @@ def _package(name: str) -> Fact:
     numbers = re.match(r"(\d+)\.(\d+)", found)
     pair = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
     is_known = SUPPORTED[name][0] <= pair <= SUPPORTED[name][1]
-    cuda = _cuda_of_torch() if name == "torch" else None
-    built_for = f", CUDA {cuda}" if cuda else ", built without CUDA" if name == "torch" else ""
-    return Fact("", name, found + built_for, "" if is_known else f"{name} {found} is not known here. {advice}")
+    warning = "" if is_known else f"{name} {found} is not known here. {advice}"
+    if name != "torch":
+        return Fact("", name, found, warning)
+    try:
+        cuda = _cuda_of_torch()
+    except NotTold as reason:
+        return Fact("", name, f"{found}, CUDA not known", f"{warning} {reason}".strip())
+    return Fact("", name, found + (f", CUDA {cuda}" if cuda else ", built without CUDA"), warning)
 
 
 def _cuda_of_torch() -> str | None:
-    """The CUDA version that torch is built for, from its version.py; importing a broken torch could end us."""
+    """The CUDA version that torch is built for, from its version.py; importing a broken torch could end us.
+
+    None without CUDA or without torch. Raises NotTold.
+    """
     spec = find_spec("torch")
     for root in (spec and spec.submodule_search_locations) or ():
-        tree = ast.parse((Path(root) / "version.py").read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "cuda":
-                return None if node.value is None else ast.literal_eval(node.value)
+        try:
+            found = _assigned_cuda((Path(root) / "version.py").read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise NotTold(
+                f"torch/version.py cannot be read ({_words(error)}), so torch is damaged; install the version of "
+                "requirements.txt anew."
+            ) from error
+        if found is not None:
+            return found
+    return None
+
+
+def _assigned_cuda(source: str) -> str | None:
+    """What `source` assigns to cuda. Raises SyntaxError, or ValueError where that is no version."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "cuda":
+            value = None if node.value is None else ast.literal_eval(node.value)
+            if value is not None and not re.fullmatch(r"\d+\.\d+.*", str(value)):
+                raise ValueError(f"cuda is {value!r}")
+            return None if value is None else str(value)
     return None
 
 
@@ -94,11 +138,14 @@ def driver(nvml: Any) -> Fact:
     name, no_name = ask(nvml, nvml.nvmlSystemGetDriverVersion)
     number, no_number = ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
     offered = f"up to CUDA {number // 1000}.{number % 1000 // 10}" if number else f"CUDA not told ({no_number})"
-    wanted = _cuda_of_torch()
     warning = ""
+    try:
+        wanted = _cuda_of_torch()
+    except NotTold:  # told with torch's version
+        wanted = ""
     if wanted is None:
         warning = "torch is built without CUDA, or missing, so it uses no GPU. Install a CUDA build of torch."
-    elif number and int(wanted.split(".")[0]) > number // 1000:
+    elif wanted and number and int(wanted.split(".")[0]) > number // 1000:
         warning = (
             f"The driver is too old for torch, which is built for CUDA {wanted}. Install a newer driver, or a torch "
             f"for CUDA {number // 1000}."

@@ -1,20 +1,21 @@
 """Tries sources of numbers on one device; a program, since a driver's library may crash or hang it.
 
-`python -m profiler.probe DEVICE SOURCE...` answers for each source in turn with a line of JSON: {"answer": Answer,
-"is_busy": whether a measurement holds the GPU}. A source that is to be tried is told before, {"title": its title,
-"seconds": how long it may take}, and waits for a line on standard input.
+`python -m profiler.probe DEVICE SOURCE...` tells what it waits for that every source needs, {"asking": "torch"} and
+{"asking": "NVML"}, and then {"is_ready": true}. It answers for each source in turn with a line of JSON: {"answer":
+Answer, "is_busy": whether a measurement holds the GPU}. A source that is to be tried is told before, {"title": its
+title, "seconds": how long it may take}, and waits for a line on standard input. Triton's interpreter passes for a
+source.
 """
 
 import importlib
 import json
 import math
-import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from profiler import child
@@ -22,6 +23,7 @@ from profiler.codec import encode
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import cpu_device, detect
 from profiler.diagnosis import BUSY, Answer, Found
+from profiler.interpreter import why_not_interpreted
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement
 from profiler.workload import CPU
@@ -29,6 +31,7 @@ from profiler.workload import CPU
 if TYPE_CHECKING:
     from profiler.known_loads import KnownLoad
 
+INTERPRETER = Answer("any", "interpreter", "Triton's interpreter: loads and stores, softmax state, errors", True)
 QUICK_SECONDS = 20.0
 SLOW_SECONDS = 120.0  # ncu ends itself before, and then says why
 LOCK_SECONDS = 5.0
@@ -47,10 +50,34 @@ def main() -> None:
     """Answer for every source that the command line names."""
     # A crash is an answer here; nobody wants its core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=child.end_with_parent, args=(os.getppid(),), daemon=True).start()
+    child.end_with_parent()
     device, *names = sys.argv[1:]
+    why_no_torch = prepare(device)
     for name in names:
-        probe(name, device)
+        if name == INTERPRETER.name:
+            reason = why_no_torch or why_not_interpreted() or ""
+            _tell(answer=replace(INTERPRETER, available=not reason, reason=reason))
+        else:
+            probe(name, device)
+
+
+def prepare(device: str) -> str:
+    """Wait for what every source waits for, so that it is known what hangs; returns why torch cannot be imported."""
+    why_no_torch = ""
+    _tell(asking="torch")
+    try:
+        import torch  # noqa: F401
+        import triton  # noqa: F401
+    except Exception as error:
+        why_no_torch = (
+            f"torch and Triton cannot be imported ({_words(error)}). Install the versions of requirements.txt"
+        )
+    _tell(asking="NVML")
+    # A source that needs the device meets the same fault, and tells it.
+    with suppress(Exception):
+        known_device(device)
+    _tell(is_ready=True)
+    return why_no_torch
 
 
 def probe(name: str, device: str) -> None:
@@ -92,7 +119,9 @@ def ask(counter: Counter, device: str) -> tuple[Found | None, str]:
 
 def known_device(device: str) -> DeviceInfo:
     """What can be told of a device without torch. Raises Unavailable where it does not exist."""
-    found = next((info for info in (*detect(), cpu_device()) if info.device == device), None)
+    if device == CPU:  # whatever NVML does
+        return cpu_device()
+    found = next((info for info in detect() if info.device == device), None)
     if found is None:
         raise Unavailable(f"there is no {device} here any more; look at nvidia-smi")
     return found

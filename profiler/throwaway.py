@@ -14,6 +14,10 @@ from profiler.plausible import printable
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINE_BYTES = 2**20
+GPU_HANGS = (
+    "Another program may hold the GPU, or its driver hangs: see whether nvidia-smi answers, end other profilers and "
+    "try again."
+)
 END_SECONDS = 2.0  # a killed process is gone at once, unless its driver holds it
 
 
@@ -36,8 +40,11 @@ class Throwaway:
             self._process.stdin.write(f"{line}\n".encode())
             await self._process.stdin.drain()
 
-    async def hear(self, seconds: float) -> dict[str, Any]:
-        """The next JSON object that it prints; raises NoAnswer if it ends, or is silent for so long, before."""
+    async def hear(self, seconds: float, if_it_hangs: str = GPU_HANGS) -> dict[str, Any]:
+        """The next JSON object that it prints; raises NoAnswer if it ends, or is silent for so long, before.
+
+        `if_it_hangs` says why that may be, and what to do.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while (line := await self._line()) is not None:
@@ -51,8 +58,7 @@ class Throwaway:
                 code = await self._process.wait()
         except TimeoutError:
             raise NoAnswer(
-                f"{self.subject} gave no answer within {seconds:.0f} s, and its probe was stopped. Another program may "
-                "hold the GPU, or its driver hangs: see whether nvidia-smi answers, end other profilers and try again."
+                f"{self.subject} gave no answer within {seconds:.0f} s, and its probe was stopped. {if_it_hangs}"
             ) from None
         raise NoAnswer(self._ending(code))
 
@@ -74,7 +80,7 @@ class Throwaway:
             known = {one.value: one.name for one in signal.Signals}
             return (
                 f"The probe died of {known.get(-code, f'signal {-code}')} inside {self.subject}'s library. Update or "
-                "reinstall the NVIDIA driver, torch and CUDA so that they fit together; other sources are unharmed."
+                "reinstall the NVIDIA driver, torch and CUDA so that they fit together."
             )
         words = f"its last words: {self._last_words}" if self._last_words else "it printed nothing"
         return (

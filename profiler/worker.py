@@ -19,13 +19,14 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kernels.problem import Refused
 from profiler import child
+from profiler.child import CannotStart
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
-from profiler.workload import Workload
+from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
-START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch and described its device
+START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch, and to describe its device
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Worker:
     def start(self) -> None:
         """Begin to warm up, again if that failed before; returns at once."""
         if self._description is None or self.why_not is not None:
-            self._description = self.schedule(child.describe, self.device, timeout=START_TIMEOUT)
+            self._description = self.schedule(child.warm_up, self.device, timeout=START_TIMEOUT)
 
     def describe(self) -> DeviceInfo | None:
         """The device's facts once the child is warm, else None."""
@@ -80,7 +81,10 @@ class Worker:
         if future is None or not future.done() or future.cancelled():
             return None
         error = future.exception()
-        return None if error is None else explain(error, START_TIMEOUT, "start", "")
+        if error is None:
+            return None
+        what = "importing torch" if self.device == CPU else f"importing torch or waking {self.device}"
+        return explain(no_start(error, what) or error, START_TIMEOUT, "start", "")
 
     def submit(self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT) -> "Job":
         """Queue Workloads, to be measured one after the other; returns at once. Raises Refused for a time-out of 0."""
@@ -211,6 +215,13 @@ class Job:
 
     def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:
         try:
+            self._result(child.import_torch, timeout=START_TIMEOUT)
+        except Exception as error:
+            raise no_start(error, "importing torch") or error from None
+        return self._result(function, *arguments, timeout=timeout)
+
+    def _result(self, function: Any, *arguments: object, timeout: float | None) -> Any:
+        try:
             return self._schedule(function, *arguments, timeout=timeout).result()
         except BrokenProcessPool:
             if self._note():
@@ -254,9 +265,24 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
         return f"{what} ended: the worker process died. A fresh one is starting; run again."
     if isinstance(error, MemoryError):
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
-    if isinstance(error, Refused | StoreError):
+    if isinstance(error, Refused | StoreError | CannotStart):
         return str(error)
     return f"{what} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def no_start(error: BaseException, what: str) -> CannotStart | None:
+    """What `error` means of a child that was at `what` to become ready; None if it says enough itself."""
+    if isinstance(error, TimeoutError):
+        return CannotStart(
+            f"The worker did not start within {START_TIMEOUT:.0f} s: {what} hangs; see whether "
+            "`python -c 'import torch'` ends here, and install the versions of requirements.txt."
+        )
+    if isinstance(error, ProcessExpired):
+        return CannotStart(
+            f"The worker cannot start: {what} failed, for the process {_how_it_died(error.exitcode)}; install the "
+            "versions of requirements.txt."
+        )
+    return None
 
 
 def _how_it_died(exitcode: int) -> str:

@@ -71,6 +71,7 @@ def measure(load):
 COUNTER = Counter("{name}", "Title of {name}", 1, "try", (), lambda device: {reason!r}, measure)
 """
 SEGFAULT = "ctypes.string_at(0)"
+SEGFAULTS = f"import ctypes; {SEGFAULT}"
 
 
 @pytest.fixture
@@ -296,6 +297,90 @@ def test_an_nvml_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(doctor, "NVML_SECONDS", 1.0)
     speak(monkeypatch, tmp_path, ['{"asking": "NVML"}'], "time.sleep(600)")
     assert doctor.diagnose().why_no_gpu.startswith("NVML gave no answer within 1 s")
+
+
+def hide_behind(monkeypatch: pytest.MonkeyPatch, folder: Path, **packages: str) -> None:
+    """Processes started from now on find these packages, with this source, before the installed ones."""
+    for name, source in packages.items():
+        (folder / "fakes" / name).mkdir(parents=True)
+        (folder / "fakes" / name / "__init__.py").write_text(source)
+    monkeypatch.setenv("PYTHONPATH", str(folder / "fakes"))
+
+
+def told_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *devices: DeviceInfo) -> None:
+    said = {"devices": [encode(device) for device in devices], "why_no_gpu": "" if devices else NO_GPU}
+    speak(monkeypatch, tmp_path, [json.dumps(said), '{"end": true}'])
+
+
+HANGS = "import time; time.sleep(600)"
+COUNT = sum(path.stem != "__init__" for path in Path(REAL_COUNTERS).glob("*.py"))
+
+
+@pytest.mark.parametrize("devices", [(), (H200,)], ids=["one process for all", "a process each"])
+@pytest.mark.parametrize(
+    ("fakes", "names_interpreter", "words"),
+    [
+        ({"torch": HANGS}, True, r"torch gave no answer within 1 s, and its probe was stopped\. Its import hangs: see"),
+        ({"torch": SEGFAULTS}, True, r"The probe died of SIGSEGV inside torch's library\. Update or reinstall"),
+        ({"torch": "", "pynvml": HANGS}, False, r"NVML gave no answer within 1 s, and its probe was stopped\. Another"),
+    ],
+    ids=["torch hangs", "torch crashes", "NVML hangs"],
+)
+def test_what_every_source_waits_for_is_named_and_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    devices: tuple[DeviceInfo, ...],
+    fakes: dict[str, str],
+    names_interpreter: bool,
+    words: str,
+) -> None:
+    """On a CPU nobody asks NVML: there each source still says its own."""
+    hide_behind(monkeypatch, tmp_path, **fakes)
+    told_devices(monkeypatch, tmp_path, *devices)
+    for name in ("IMPORT_SECONDS", "NVML_SECONDS"):
+        monkeypatch.setattr(doctor, name, 1.4)
+    begun = time.monotonic()
+    schedule, interpreter, *others = doctor.diagnose().sources
+    # One after the other they would take 1.4 s × 9.
+    assert time.monotonic() - begun < 9
+    assert schedule.available and interpreter.name == "interpreter" and len(others) == COUNT
+    assert interpreter.device == "any" and interpreter.title.startswith("Triton's interpreter: ")
+    if names_interpreter:
+        assert not interpreter.available and re.match(words, interpreter.reason)
+    for answer in others:
+        assert not answer.available
+        if names_interpreter or devices:
+            assert re.match(words, answer.reason), answer
+        else:
+            assert answer.reason.startswith(("no GPU here", f"{answer.name} cannot be loaded (")), answer
+
+
+def test_the_interpreter_is_what_a_process_that_imports_it_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(counters, "__path__", [])
+    told_devices(monkeypatch, tmp_path)
+    assert doctor.diagnose().sources[1].verdict == "yes"
+    hide_behind(monkeypatch, tmp_path, torch="raise ImportError('libtorch.so:\\nno such file')")
+    assert doctor.diagnose().sources[1].reason == (
+        "torch and Triton cannot be imported (ImportError: libtorch.so: no such file). Install the versions of "
+        "requirements.txt"
+    )
+
+
+def test_a_torch_without_a_readable_version_hides_no_other_fact(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(counters, "__path__", [])
+    hide_behind(monkeypatch, tmp_path, torch="", pynvml="def nvmlInit(): raise ValueError('odd')")
+    (tmp_path / "fakes" / "torch" / "version.py").write_text("def (")
+    found = doctor.diagnose()
+    facts = {fact.name: fact for fact in found.facts}
+    assert {"torch", "triton", "NVML", "libcupti"} <= set(facts)
+    assert facts["torch"].value.endswith(", CUDA not known")
+    assert facts["torch"].warning.startswith("torch/version.py cannot be read (SyntaxError: ")
+    assert facts["NVML"].value == "not known" and found.why_no_gpu == facts["NVML"].warning
+    assert found.why_no_gpu.startswith("NVML could not be asked (")
 
 
 def test_the_doctor_itself_loads_neither_torch_nor_nvml() -> None:

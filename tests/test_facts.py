@@ -1,6 +1,13 @@
 """Facts of the machine: an idle GPU, a busy one, a MIG slice, N/A, versions, the driver's age and permission."""
 
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +20,7 @@ from profiler.cupti import library, permission
 from profiler.diagnosis import Fact
 
 GiB = 2**30
+CUDA_OF_TORCH = facts._cuda_of_torch
 
 
 @pytest.fixture
@@ -137,6 +145,94 @@ def test_a_missing_package_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None
     (said,) = facts.packages()
     assert [fact.value for fact in said["facts"]] == ["not installed"] * 2
     assert all("is not installed. Bytescope is made for" in fact.warning for fact in said["facts"])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (b"def (", "SyntaxError"),
+        (None, "FileNotFoundError"),
+        (b"cuda: str = '13.0' # \xff", "SyntaxError|UnicodeDecodeError"),
+        (b"cuda: str = '13.0\0'", "SyntaxError|ValueError"),
+        (b"cuda: str = find()", "ValueError"),
+        (b"cuda: str = 'none of these'", "ValueError: cuda is 'none of these'"),
+    ],
+    ids=["syntax", "missing", "no UTF-8", "null byte", "a call", "no version"],
+)
+def test_a_version_of_torch_that_cannot_be_read_is_a_warning_of_torch_alone(
+    monkeypatch: pytest.MonkeyPatch, gpu: pytest.MonkeyPatch, tmp_path: Path, source: bytes | None, words: str
+) -> None:
+    if source is not None:
+        (tmp_path / "version.py").write_bytes(source)
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    gpu.setattr(facts, "find_spec", lambda name: spec)
+    gpu.setattr(facts, "_cuda_of_torch", CUDA_OF_TORCH)
+    gpu.setattr(facts, "version", {"torch": "2.13.0", "triton": "3.7.1"}.__getitem__)
+    (said,) = facts.packages()
+    first, second = said["facts"]
+    assert (first.value, second) == ("2.13.0, CUDA not known", Fact("", "triton", "3.7.1"))
+    assert re.match(rf"torch/version\.py cannot be read \(({words})", first.warning)
+    assert first.warning.endswith(", so torch is damaged; install the version of requirements.txt anew.")
+    # What torch is built for is not known, so nothing is said of how it fits the driver.
+    assert told()["NVIDIA driver"] == Fact("", "NVIDIA driver", "580.159.04, up to CUDA 13.0")
+
+
+def test_a_group_that_breaks_down_is_a_fact_and_the_next_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaking() -> Callable[[], None]:
+        def broken() -> None:
+            raise KeyError("odd\nkey")
+
+        return broken
+
+    monkeypatch.setattr(facts.child, "end_with_parent", lambda: None)
+    for name in ("packages", "gpus", "rights"):
+        monkeypatch.setattr(facts, name, breaking())
+    monkeypatch.setattr(facts, "cupti", lambda: iter([{"facts": [Fact("", "libcupti", "none")]}]))
+    facts.main()
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line]
+    found = [fact for line in said for fact in line.get("facts", ())]
+    assert [fact["name"] for fact in found] == ["Python's packages", "NVML", "the driver", "libcupti"]
+    assert found[0]["warning"] == (
+        "Python's packages could not be asked (KeyError: 'odd\\nkey'). Install the versions of requirements.txt anew."
+    )
+    (gpus,) = (line for line in said if "devices" in line)
+    assert gpus == {"devices": [], "why_no_gpu": found[1]["warning"]}
+    assert said[-1] == {"end": True}
+
+
+@pytest.mark.parametrize("program", ["profiler.facts", "profiler.gpu_sample"])
+def test_a_program_that_hangs_in_nvml_ends_with_its_parent(tmp_path: Path, program: str) -> None:
+    (tmp_path / "pynvml.py").write_text("import time; print('hangs', flush=True); time.sleep(600)")
+    script = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-m', sys.argv[1]], stdin=subprocess.PIPE, "
+        "start_new_session=True); print(f'\\n{child.pid}', flush=True); child.wait()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, program],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    lines: list[str] = []
+    while "hangs" not in lines:
+        lines.append(parent.stdout.readline().strip())
+        assert parent.poll() is None, lines
+    (pid,) = filter(str.isdecimal, lines)
+    assert Path(f"/proc/{pid}").exists()
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    gone = not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    if not gone:
+        os.kill(int(pid), signal.SIGKILL)
+    assert gone
 
 
 def test_cuda_of_torch_is_what_torch_says() -> None:

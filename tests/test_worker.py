@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from pebble import ProcessExpired
 
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler import child
+from profiler import worker as worker_module
 from profiler.device import why_no_gpu
 from profiler.store import StoreError, list_runs, load, save
 from profiler.worker import Job, JobStatus, Worker, explain, worker_for
@@ -271,6 +272,94 @@ def test_a_device_that_is_not_there() -> None:
         assert worker.describe() is None
     finally:
         worker.stop()
+
+
+@pytest.fixture
+def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Worker]]:
+    """Makes a Worker in whose child `import torch` does what is said."""
+    made: list[Worker] = []
+
+    def make(body: str) -> Worker:
+        write_torch(tmp_path / "broken", body)
+        monkeypatch.syspath_prepend(tmp_path / "broken")
+        made.append(Worker(CPU))
+        return made[0]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def write_torch(folder: Path, body: str) -> None:
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(body)
+
+
+HANGS = "import time; time.sleep(600)"
+NO_START = [
+    (
+        HANGS,
+        "The worker did not start within 2 s: importing torch hangs; see whether `python -c 'import torch'` ends here, "
+        "and install the versions of requirements.txt.",
+    ),
+    (
+        "raise ImportError('libtorch.so:\\x1b[31m no\\nsuch file.')",
+        "The worker cannot start: ImportError: libtorch.so:�[31m no such file; install the versions of "
+        "requirements.txt.",
+    ),
+    (
+        "class Odd(Exception):\n    def __init__(self, a, b): super().__init__('odd')\nraise Odd(1, 2)",
+        "The worker cannot start: Odd: odd; install the versions of requirements.txt.",
+    ),
+    (
+        "raise SystemExit(3)",
+        "The worker cannot start: SystemExit: 3; install the versions of requirements.txt.",
+    ),
+    (
+        "import ctypes; ctypes.string_at(0)",
+        "The worker cannot start: importing torch failed, for the process was killed by SIGSEGV; install the versions "
+        "of requirements.txt.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "sentence"), NO_START, ids=["hangs", "raises", "raises oddly", "leaves", "crashes"])
+def test_a_torch_that_cannot_be_imported(
+    broken_torch: Callable[[str], Worker], monkeypatch: pytest.MonkeyPatch, body: str, sentence: str
+) -> None:
+    monkeypatch.setattr(worker_module, "START_TIMEOUT", 2.0)
+    worker = broken_torch(body)
+    status = worker.submit(FLASH).wait(10.0)
+    assert (status.state, status.error) == ("failed", sentence)
+    worker.start()
+    end = time.monotonic() + 10
+    while worker.why_not is None:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert worker.why_not == sentence and worker.describe() is None
+
+
+def test_stop_while_the_child_starts(broken_torch: Callable[[str], Worker]) -> None:
+    worker = broken_torch(HANGS)
+    job, queued = worker.submit(FLASH), worker.submit(FLASH)
+    time.sleep(2)  # into the import
+    job.stop()
+    queued.stop()
+    assert (job.wait(2.0).state, queued.wait(2.0).state) == ("stopped", "stopped")
+    begun = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - begun < 5
+
+
+def test_a_broken_torch_is_one_sentence_on_the_command_line(tmp_path: Path) -> None:
+    write_torch(tmp_path, "raise ImportError('no libtorch')")
+    words = [sys.executable, "-m", "profiler", "run", "--device", "cpu", "--seq-len", "16"]
+    here = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=ROOT, env=here, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "The worker cannot start: ImportError: no libtorch; install the versions of requirements.txt.\n"
+    )
 
 
 def test_the_cpu_describes_itself(cpu_worker: Worker) -> None:
