@@ -3,7 +3,6 @@
 from app.bandwidth_chart import over_time
 from app.bandwidth_panel import Row
 from app.picture import Picture, Table
-from app.resample import gaps
 from app.sampled import SOURCE, drawn, sampled
 from app.selection import Comparison
 from app.style import Theme, bandwidth, seconds, significant
@@ -49,21 +48,27 @@ def _said(reasons: dict[str, str], is_all: bool) -> str:
 
 def _averages(rows: list[Row]) -> str:
     """What each pass needs on average, such as: naive moves 2.03 TB/s through HBM for 6.40 ms, 42% of the peak."""
-    rates = []
+    rates, doubts = [], []
     for row in rows:
         found, ends = row.samples, row.samples.one_pass
+        rate = None if ends is None else found.average_of_pass(found.hbm, *ends)
         if ends is None:
             continue
-        rate = found.moved_by_pass(found.hbm, *ends) / (ends[1] - ends[0])
-        if found.peak is None or rate <= found.peak:
-            rates.append((row, rate, ends[1] - ends[0]))
+        if rate is None:
+            doubts.append(f"No sample lies in the pass of {row.name}, so it has no average.")
+        elif found.peak is not None and rate > found.peak:
+            doubts.append(f"The average of {row.name} would be above the peak, so it is not told.")
+        else:
+            rates.append((row, rate, ends))
     told: list[str] = []
-    for row, rate, took in rates:
+    for row, rate, ends in rates:
         verb, place = (" moves", " through HBM") if not told else ("", "")
         share = f", {_percent(rate / row.samples.peak)} of the peak" if row.samples.peak else ""
+        missing = row.samples.missing(*ends)
+        without = f" (without {missing:,} missing sample{'' if missing == 1 else 's'})" if missing else ""
         words = _in_one_unit(rate, max(rate for _, rate, _ in rates))
-        told.append(f"{row.name}{verb} {words}{place} for {seconds(took)}{share}")
-    return f"On average {'; '.join(told)}." if told else ""
+        told.append(f"{row.name}{verb} {words}{place} for {seconds(ends[1] - ends[0])}{share}{without}")
+    return " ".join([*([f"On average {'; '.join(told)}."] if told else []), *doubts])
 
 
 def _in_one_unit(rate: float, largest: float) -> str:
@@ -80,7 +85,7 @@ def _percent(share: float) -> str:
 def _flag(row: Row) -> str:
     """What to know of samples that cannot be true or are missing; empty where there are none."""
     found = row.samples
-    above, missing = found.is_impossible, len(gaps(found.seconds, found.interval))
+    above, missing = found.is_impossible, found.missing(*found.extent)
     words = []
     if above.any():
         words.append(
@@ -88,8 +93,8 @@ def _flag(row: Row) -> str:
             f"{bandwidth(float(found.hbm.max()))}: marked ▲ and not drawn, but part of averages and sums."
         )
     if missing:
-        places = "one place" if missing == 1 else f"{missing} places"
-        words.append(f"Samples of {row.name} are missing in {places}, left blank.")
+        count = "1 sample" if missing == 1 else f"{missing:,} samples"
+        words.append(f"{count} of {row.name} {'is' if missing == 1 else 'are'} missing: left blank, in no average.")
     return " ".join(words)
 
 

@@ -162,11 +162,17 @@ def _told(found: Sampled, span: LaunchSpan, scale: Scale) -> str:
     name, took = escape(launch_title(span.launch)), span.end - span.start
     if took <= 0:
         return name
-    read, write = (
-        significant(found.between(values, span.start, span.end) / took / scale.factor)
-        for values in (found.read, found.write)
-    )
-    return f"{name}, {seconds(took)}<br>on average read {read}, write {write} {scale.unit}"
+    read, write = (found.average(values, span.start, span.end) for values in (found.read, found.write))
+    if read is None or write is None:
+        average = "not sampled"
+    elif found.peak is not None and read + write > found.peak:
+        average = "on average above the peak, so not told"
+    else:
+        rates = (significant(rate / scale.factor) for rate in (read, write))
+        average = "on average read {}, write {} {}".format(*rates, scale.unit)
+        if missing := found.missing(span.start, span.end):
+            average += f", without {missing:,} missing sample{'' if missing == 1 else 's'}"
+    return f"{name}, {seconds(took)}<br>{average}"
 
 
 def _peak(panel: Panel, row: Row, is_named: bool) -> None:

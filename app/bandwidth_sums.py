@@ -18,6 +18,7 @@ QUANTITIES = (
     ("HBM, written", "write", "hbm_write_bytes", True),
     ("L2↔SM", "l2_sm", "l2_sm_bytes", False),
 )
+IMPOSSIBLE = "Holds samples above the peak, which cannot be true."
 UNMARKED = "The drain is not marked, so what it moved cannot be told apart."
 
 
@@ -64,17 +65,20 @@ def _cells(
     if values is None:
         gone = _Cell(reason="L2↔SM was not sampled.")
         return gone, gone, gone, beside, gone
-    total, in_drain = found.total(values), found.between(values, found.drain_from, np.inf)
-    flag = (
-        "Holds samples above the peak, which cannot be true."
-        if values is not found.l2_sm and found.is_impossible.any()
-        else ""
-    )
+    is_hbm = values is not found.l2_sm
+    flag = _flag(found, is_hbm)
     mark = " ⚠" if flag else ""
+    total, in_drain = found.total(values), found.between(values, found.drain_from, np.inf)
     whole = _Cell(f"{traffic(total)}{mark}", flag, SOURCE)
-    drained = _Cell(traffic(in_drain))
+    doubt = is_hbm and bool(found.is_impossible[found.seconds + found.lasting > found.drain_from].any())
+    drained = _Cell(f"{traffic(in_drain)}{' ⚠' if doubt else ''}", IMPOSSIBLE if doubt else "")
     if found.drain is None:
         drained = _Cell(reason=UNMARKED if has_drain else "This Run was made without a drain.")
+    elif lost := found.missing(found.drain.start, found.drain.end):
+        drained = _Cell(reason=f"{_lost(lost)} in the drain.")
+    if lost := found.missing(*found.extent):
+        gone = _Cell(reason=f"{_lost(lost)}, and nobody knows what moved meanwhile.")
+        return whole, drained, gone, beside, gone
     if found.drain is None and has_drain and not is_drained:
         return whole, drained, _Cell(reason=UNMARKED), beside, _Cell(reason=UNMARKED)
     own = total if is_drained else total - in_drain
@@ -82,6 +86,20 @@ def _cells(
     if counted is not None and counted.value:
         difference = _Cell(_apart(own, counted.value))
     return whole, drained, _Cell(f"{traffic(own)}{mark}", flag), beside, difference
+
+
+def _flag(found: Sampled, is_hbm: bool) -> str:
+    """What makes the sum of all samples less, or more, than what moved; empty where nothing does."""
+    words = []
+    if lost := found.missing(*found.extent):
+        words.append(f"{_lost(lost)}, and their bytes with them.")
+    if is_hbm and found.is_impossible.any():
+        words.append(IMPOSSIBLE)
+    return " ".join(words)
+
+
+def _lost(samples: int) -> str:
+    return "1 sample is missing" if samples == 1 else f"{samples:,} samples are missing"
 
 
 def _counted(run: Run, runs: tuple[Run, ...], name: str) -> Measurement | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.four_kinds import hbm
 from profiler.codec import NotARun
 from profiler.run import Run
-from profiler.store import StoreError, load
+from profiler.store import StoreError, load, printable_name, require_text_name
 from profiler.workload import Workload
 
 MOST_FILES = 200
@@ -100,7 +100,7 @@ def load_entries(entries: Sequence[Entry]) -> tuple[tuple[Run, ...], tuple[str, 
         try:
             runs += [run for run in load(path) if run.id in wanted]
         except (NotARun, StoreError) as fault:
-            faults.append(f"{path.name}: {fault}")
+            faults.append(f"{printable_name(path)}: {fault}")
     return tuple(dict.fromkeys(runs)), tuple(faults)
 
 
@@ -120,6 +120,7 @@ def _files(folder: Path) -> list[tuple[Path, int, int]]:
 def _read(path: Path, modified: int, size: int) -> tuple[Entry, ...] | str:
     """The entries of a file, or what is wrong with it; time and size are there to notice a change."""
     try:
+        require_text_name(path)
         return tuple(Entry.of(run, path) for run in load(path))
     except (NotARun, StoreError) as fault:
-        return f"{path.name}: {fault}"
+        return f"{printable_name(path)}: {fault}"

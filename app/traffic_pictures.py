@@ -14,6 +14,8 @@ from app.subject import schedule_of
 from profiler.run import Run
 
 MOST_FLOWS = 4
+MOST_LAUNCHES = 24
+BOTH = "read and written"
 
 
 def flow(found: Comparison, theme: Theme) -> Picture:
@@ -57,22 +59,51 @@ def four_kinds(found: Comparison, theme: Theme) -> Picture:
 
 
 def by_launch(found: Comparison, theme: Theme) -> Picture:
-    """HBM bytes read and written, of each Run and of each of its launches."""
+    """HBM bytes read and written, of each Run and of its launches: MOST_LAUNCHES one by one, the others together."""
     rows = []
+    is_cut = False
     for name, run in zip(found.names, found.runs, strict=True):
         schedule = schedule_of(run)
         asked = {launch.name: sum(launch.reads.values()) + sum(launch.writes.values()) for launch in schedule.launches}
-        launches = [m.launch for m in run.launches("hbm_read_bytes") if m.launch]
+        launches = dict.fromkeys(m.launch for m in run.launches("hbm_read_bytes") if m.launch)
         rows.append(_split(name, run, None, sum(asked.values())))
         if len(launches) > 1:
-            rows += [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
+            each = [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
+            rows += _largest(each)
+            is_cut |= len(each) > MOST_LAUNCHES
     caption = (
         "Each Run, and below it each of its launches where they were counted. Blue: read, orange: written, grey: not "
         "told apart. The dotted tick is what the schedule requests. A write still in L2 when its launch ends "
         "counts for a later launch."
     )
+    if is_cut:
+        caption += f" The {MOST_LAUNCHES} launches with the most bytes have a row each, the others share one."
     sources = tuple(dict.fromkeys(part.source for run in found.runs if (part := possible_hbm(run)).value is not None))
     return Picture("HBM bytes by launch", caption, stacks(rows, "HBM bytes", theme), sources)
+
+
+def _largest(launches: list[Stack]) -> list[Stack]:
+    """The MOST_LAUNCHES with the most bytes in their order, and the sum of the others as one row."""
+    ranked = sorted(range(len(launches)), key=lambda i: (not launches[i].parts, -launches[i].total))
+    kept, left = sorted(ranked[:MOST_LAUNCHES]), [launches[i] for i in sorted(ranked[MOST_LAUNCHES:])]
+    return [launches[i] for i in kept] + ([_together(left)] if left else [])
+
+
+def _together(rows: list[Stack]) -> Stack:
+    """Several launches as one row: not known where one of them is not."""
+    name = f"{len(rows)} more launch{'' if len(rows) == 1 else 'es'}"
+    marks = [row.mark for row in rows if row.mark is not None]
+    mark = sum(marks) if len(marks) == len(rows) else None
+    unknown = [row for row in rows if not row.parts]
+    if unknown:
+        return Stack(name, (), reason=f"{len(unknown)} of them not known: {unknown[0].reason}", mark=mark)
+    parts: dict[str, Part] = {}
+    is_split = all(len(row.parts) == 2 for row in rows)
+    for part in (part for row in rows for part in row.parts):
+        title, colour = (part.name, part.colour) if is_split else (BOTH, LIBRARY)
+        before = parts[title].value if title in parts else 0.0
+        parts[title] = Part(title, before + part.value, colour)
+    return Stack(name, tuple(parts.values()), mark=mark)
 
 
 def _split(name: str, run: Run, launch: str | None, asked: int | None) -> Stack:
@@ -81,7 +112,7 @@ def _split(name: str, run: Run, launch: str | None, asked: int | None) -> Stack:
         return Stack(name, (), reason=whole.reason, mark=asked)
     ends = [(d, run.value(f"hbm_{d}_bytes", launch)) for d in ("read", "write")]
     parts = tuple(Part(direction, value, DIRECTION[direction]) for direction, value in ends if value is not None)
-    return Stack(name, parts if len(parts) == 2 else (Part("read and written", whole.value, LIBRARY),), mark=asked)
+    return Stack(name, parts if len(parts) == 2 else (Part(BOTH, whole.value, LIBRARY),), mark=asked)
 
 
 def by_tensor(found: Comparison, theme: Theme) -> Picture:

@@ -32,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BYTESCOPE_RUNS"] = folder
         worker = Worker(device)
-        table = Table("request", "seconds", "hardware counters, s", "naive HBM read, GB", "flash HBM read, GB")
+        table = Table("request", "seconds", "counted, s", "sampled, s", "naive HBM read, GB", "flash HBM read, GB")
         for index in range(1 + REPEATS):
             begun = time.perf_counter()
             status = worker.submit(workloads(("naive", "flash"), problem, tile, device)).wait()
@@ -40,15 +40,17 @@ def main() -> None:
             if status.state != "done":
                 raise SystemExit(status.error)
             runs = [load(runs_folder() / f"{run_id}.json")[0] for run_id in status.run_ids]
-            counting = sum(run.phases.get("count", 0.0) for run in runs)
+            sources = [f"{sum(run.phases.get(phase, 0.0) for run in runs):.2f}" for phase in ("count", "sample")]
             reads = [_gigabytes(run) for run in runs]
-            table.add_row("warm" if index else "cold", f"{seconds:.2f}", f"{counting:.2f}", *reads)
+            table.add_row("warm" if index else "cold", f"{seconds:.2f}", *sources, *reads)
         worker.stop()
         found = runs[-1]
         versions = ", ".join(f"{name} {version}" for name, version in found.environment.items())
         device_line = f"{found.device.name}, driver {found.device.driver}"
         console.print(f"{problem.label}, {device_line}, {versions}, {found.created}")
         console.print(table)
+        for run in runs:
+            console.print(f"{run.workload.kernel}: {', '.join(f'{n} {s:.2f}' for n, s in run.phases.items())} s")
 
 
 def _gigabytes(run: Run) -> str:

@@ -18,7 +18,7 @@ from profiler.bench import Bench, Load
 from profiler.child import describe
 from profiler.counter import all_counters
 from profiler.cupti import library
-from profiler.cupti.chip import chip_metrics
+from profiler.cupti.chip import chip_metrics, chip_traffic
 from profiler.cupti.host import PM_SAMPLING, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.ranges import RangeProfiler
@@ -95,12 +95,10 @@ def _pass_ms(load: Load, around: Callable[[], AbstractContextManager[object]]) -
     times = []
     try:
         for _ in range(REPEATS):
-            load.prepare_l2()
-            load.synchronize()
             with around():
-                start, end = load.timed_launch()
+                one = load.timed_pass()
                 load.synchronize()
-            times.append(start.elapsed_time(end))
+            times.append(one.seconds * 1e3)
     except CuptiError as error:
         return f"({error})"
     return f"{statistics.median(times):.4f}"
@@ -108,8 +106,7 @@ def _pass_ms(load: Load, around: Callable[[], AbstractContextManager[object]]) -
 
 @contextmanager
 def _in_a_range() -> Iterator[None]:
-    names = traffic_metrics(chip_metrics()[1]).names
-    with RangeProfiler(names) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
+    with RangeProfiler(chip_traffic().names) as profiler, profiler.collecting() as ranges, ranges.range("pass"):
         yield
 
 

@@ -83,7 +83,7 @@ def run(
     ] = True,
     counters: Annotated[str, typer.Option(help=f"What counts bytes: {', '.join((AUTO, *LADDER))}.")] = AUTO,
     detail: Annotated[bool, typer.Option("--detail", help="Add counters that take several passes.")] = False,
-    repeats: Annotated[int, typer.Option(help="Timed passes.")] = 20,
+    repeats: Annotated[int, typer.Option("--passes", "--repeats", help="Timed passes.")] = 20,
     trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record softmax state and program times.")] = True,
     trace_batch: Annotated[int, typer.Option(help="Batch whose state is recorded.")] = 0,
     trace_head: Annotated[int, typer.Option(help="Head whose state is recorded.")] = 0,

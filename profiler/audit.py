@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from profiler.codec import NotARun, decode, encode
-from profiler.plausible import CREATED, LARGEST, MAX_TEXT, SMALLEST
+from profiler.plausible import CREATED, LARGEST, MAX_TEXT, SMALLEST, require_possible_device
 from profiler.run import TRUST, UNITS, DeviceInfo
-from profiler.store import StoreError, runs_folder, write_atomically
+from profiler.store import StoreError, printable_name, require_text_name, runs_folder, write_atomically
 
 FORMAT_VERSION = 1
 PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
@@ -162,9 +162,10 @@ def newest() -> Newest:
     folder = audits_folder()
     for path in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
         try:
+            require_text_name(path)
             return Newest(load(path), path, tuple(faults))
         except (NotARun, StoreError) as fault:
-            faults.append(f"{path.name}: {fault}")
+            faults.append(f"{printable_name(path)}: {fault}")
     return Newest(faults=tuple(faults))
 
 
@@ -176,11 +177,10 @@ def _require_plausible(audit: Audit) -> None:
     texts: Sequence[str] = [
         *(text for row in audit.rows for text in (row.subject, row.kernel, row.quantity, row.limit, row.note)),
         *(text for item in audit.environment.items() for text in item),
-        *(audit.device.device, audit.device.name, audit.device.driver or ""),
-        *(audit.device.peak_hbm_source, audit.device.peak_flops_source),
     ]
     if any(len(text) > MAX_TEXT or not text.isprintable() for text in texts):
         raise NotARun(f"audit has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
+    require_possible_device(audit.device, "audit.device")
     for row in audit.rows:
         values = [value for value in (row.value, row.referee_value) if value is not None]
         if any(value != 0 and not SMALLEST <= value <= LARGEST for value in values):

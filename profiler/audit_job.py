@@ -124,7 +124,8 @@ class AuditJob(Job):
         left = SOURCES - {m.source for m in run.measurements}
         if subject.is_interpreted:
             return found
-        return found.joined(self._by_sources(subject, left).measurements)
+        more = self._by_sources(subject, left)
+        return replace(found.joined(more.measurements), elsewhere=more.elsewhere)
 
     def _by_sources(self, subject: Subject, sources: frozenset[str]) -> Found:
         how = (self._worker.device, sources, str(self._progress))

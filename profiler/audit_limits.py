@@ -7,7 +7,8 @@ from profiler.audit import FAIL, NOT_CHECKED, PASS
 
 REFEREE = "ncu"
 KNOWN = "model"
-WRITE_FLOOR = 4e6  # bytes
+# Bytes: HBM is never quite idle, and what L2 writes back early differs.
+READ_FLOOR, OUTPUT_FLOOR, WRITE_FLOOR = 1e5, 1e6, 4e6
 EVENT_SECONDS = 5e-6  # what the two events around a pass take themselves
 IDLE_HBM = 0.10  # share of HBM's peak below which an estimate from utilisation is coarse
 
@@ -30,11 +31,15 @@ class Agreement:
     busy: tuple[float, float] = (-1.0, math.inf)
     is_strict: bool = False
 
+    def allowed(self, reference: float) -> float:
+        """How far from `reference` a value may be, in its unit."""
+        return max(self.relative * abs(reference), self.floor)
+
     def verdict(self, value: float | None, reference: float | None) -> str:
         """pass, fail, or not checked where one of the two is missing."""
         if value is None or reference is None:
             return NOT_CHECKED
-        apart, allowed = abs(value - reference), max(self.relative * abs(reference), self.floor)
+        apart, allowed = abs(value - reference), self.allowed(reference)
         return PASS if apart == 0 or apart < allowed or (apart == allowed and not self.is_strict) else FAIL
 
 
@@ -56,8 +61,9 @@ class Ceiling:
 Limit = Agreement | Ceiling
 
 GPU_LIMITS: tuple[Limit, ...] = (
-    Agreement("hbm_read_bytes", "cupti-range", REFEREE, "within 1%", 0.01),
+    Agreement("hbm_read_bytes", "cupti-range", REFEREE, "within 1% or 0.1 MB", 0.01, READ_FLOOR),
     Agreement("l2_sm_bytes", "cupti-range", REFEREE, "within 1%", 0.01),
+    Agreement("l2_to_sm_bytes", "cupti-range", REFEREE, "within 1%", 0.01),
     Agreement("hbm_write_bytes", "cupti-range", REFEREE, "within 2% or 4 MB", 0.02, WRITE_FLOOR),
     Agreement("hbm_bytes", "cupti-sampling", "cupti-range", "within 2%", 0.02),
     Agreement(
@@ -98,6 +104,11 @@ KNOWN_LIMITS: tuple[Limit, ...] = tuple(
         ("hbm_write_bytes", REFEREE),
         ("hbm_bytes", "cupti-sampling"),
     )
+)
+
+# Of kernels that write O, and nothing else but LSE, once.
+WRITE_LIMITS: tuple[Limit, ...] = (
+    Agreement("hbm_write_bytes", "cupti-range", KNOWN, "within 1% or 1 MB", 0.01, OUTPUT_FLOOR),
 )
 
 INTERPRETER_LIMITS: tuple[Limit, ...] = tuple(

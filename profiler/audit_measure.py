@@ -8,8 +8,9 @@ import torch
 
 from profiler.audit_grid import Subject
 from profiler.audit_limits import REFEREE
-from profiler.audit_rows import Found, without_referee
-from profiler.counted_time import counted_time
+from profiler.audit_rows import COUNTER, Found, without_referee
+from profiler.bench import draw_inputs
+from profiler.counted_time import counted_times
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.known_loads import KnownLoad
 from profiler.loads import build
@@ -17,16 +18,19 @@ from profiler.measure import PhaseClock, Progress, ask
 from profiler.ncu import measure_loads
 from profiler.run import DeviceInfo
 
+ASIDE_BYTES = 37 * 2**20  # no whole number of the allocator's blocks
+
 # Measures the Loads of some specs, in order, one Reading each. Raises Unavailable where it cannot measure any.
 Referee = Callable[[Sequence[Mapping[str, Any]]], Sequence[Reading]]
 
 
 def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress: Progress) -> Found:
-    """A subject's Load by these sources, its time while it is counted, and what is known beforehand. Raises Refused."""
+    """A subject's Load by these sources, its times alone and counted, and what is known beforehand. Raises Refused."""
     with torch.inference_mode():
         load = build(subject.spec, device)
         load.launch()
         load.synchronize()
+        times = counted_times(load)  # before: what CUPTI sets up the first time is none of what counting costs
         counters = [c for c in all_counters() if _sources(c) & sources and not c.is_detail]
         clock = PhaseClock(progress, len(counters))
         readings = []
@@ -35,14 +39,33 @@ def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress
             reason = counter.unavailable(device)
             with clock.phase(counter.phase):
                 readings.append(counter.missing(reason) if reason else ask(counter, load))
-        timed = counted_time(load)
-    known = load.measurements() if isinstance(load, KnownLoad) else ()
-    return Found(
+        known = load.measurements() if isinstance(load, KnownLoad) else ()
+        del load
+        elsewhere = {} if known else _elsewhere(subject, device)
+    found = Found(
         subject,
-        (*known, *(m for reading in readings for m in reading.measurements), timed),
+        (*known, *(m for reading in readings for m in reading.measurements)),
         {name: values for reading in readings for name, values in reading.samples.items()},
         clock.seconds,
+        elsewhere,
     )
+    return found.joined(times)
+
+
+def _elsewhere(subject: Subject, device: DeviceInfo) -> dict[str, tuple[float, ...]]:
+    """Samples of what COUNTER counts, with the tensors in other places of memory than before; none if it cannot."""
+    draw_inputs.cache_clear()
+    torch.cuda.empty_cache()
+    aside = torch.empty(ASIDE_BYTES, dtype=torch.uint8, device=device.device)
+    load = build(subject.spec, device)
+    load.launch()
+    found = [ask(counter, load) for counter in all_counters() if _counts(counter) and not counter.unavailable(device)]
+    del aside
+    return {name: values for reading in found for name, values in reading.samples.items()}
+
+
+def _counts(counter: Counter) -> bool:
+    return COUNTER in _sources(counter) and not counter.is_detail
 
 
 def by_referee(subjects: Sequence[Subject], device: DeviceInfo, referee: Referee | None = None) -> tuple[Found, ...]:

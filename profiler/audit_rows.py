@@ -6,7 +6,16 @@ from dataclasses import dataclass, field, replace
 from kernels.problem import TileConfig
 from profiler.audit import FAIL, NOT_CHECKED, PASS, AuditRow
 from profiler.audit_grid import KnownWork, LibraryWork, Subject
-from profiler.audit_limits import GPU_LIMITS, INTERPRETER_LIMITS, KNOWN_LIMITS, REFEREE, Agreement, Limit
+from profiler.audit_limits import (
+    GPU_LIMITS,
+    INTERPRETER_LIMITS,
+    KNOWN,
+    KNOWN_LIMITS,
+    REFEREE,
+    WRITE_LIMITS,
+    Agreement,
+    Limit,
+)
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement, Run
 from profiler.workload import Workload
@@ -15,6 +24,9 @@ COUNTER = "cupti-range"
 COUNT_PHASE = "count"  # of the source COUNTER
 MORE_PASSES = 1  # launch by launch
 UNBOUND = "the kernel claims no bound; L1 and multicast saved what is below requested, what is above was read again"
+WHY_CHANGING = (
+    "what L2 keeps, and which reads of several SMs it merges, changes with where tensors lie and when programs run"
+)
 # Quantities that a source may tell whole or in two halves.
 HALVES = {
     "hbm_bytes": ("hbm_read_bytes", "hbm_write_bytes"),
@@ -26,13 +38,14 @@ HALVES = {
 class Found:
     """What one subject's measuring gave; `refused` says why it cannot run here, `broken` how it failed.
 
-    samples and phases are those of a Run.
+    samples and phases are those of a Run; `elsewhere` are samples of the same work in other places of memory.
     """
 
     subject: Subject
     measurements: tuple[Measurement, ...] = ()
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    elsewhere: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refused: str = ""
     broken: str = ""
 
@@ -61,6 +74,7 @@ def rows(found: Found, device: DeviceInfo) -> tuple[AuditRow, ...]:
     if found.broken:
         cells = (subject.label, subject.kernel, "measuring", "1", "", None, "", None, "finished", FAIL)
         return (AuditRow(*cells, printable(found.broken)),)
+    found = replace(found, measurements=(*found.measurements, *_written(subject)))
     busy = _hbm_busy(found.measurements, device)
     checked = [_row(found, limit, busy) for limit in _limits(subject) if _concerns(limit, busy)]
     if not isinstance(subject.work, KnownWork) and not subject.is_interpreted:
@@ -71,7 +85,21 @@ def rows(found: Found, device: DeviceInfo) -> tuple[AuditRow, ...]:
 def _limits(subject: Subject) -> tuple[Limit, ...]:
     if subject.is_interpreted:
         return INTERPRETER_LIMITS
-    return (*KNOWN_LIMITS, *GPU_LIMITS) if isinstance(subject.work, KnownWork) else GPU_LIMITS
+    if isinstance(subject.work, KnownWork):
+        return (*KNOWN_LIMITS, *GPU_LIMITS)
+    return (*WRITE_LIMITS, *GPU_LIMITS) if _written(subject) else GPU_LIMITS
+
+
+def _written(subject: Subject) -> tuple[Measurement, ...]:
+    """What fused attention has to write: O, and LSE where it is asked for; nothing of other work."""
+    work = subject.work
+    if subject.is_interpreted or isinstance(work, KnownWork):
+        return ()
+    if isinstance(work, Workload) and not work.attention_kernel.is_tiled:
+        return ()
+    sizes = work.problem.tensor_bytes
+    size = sizes["o"] + (sizes["lse"] if isinstance(work, Workload) else 0)
+    return (Measurement("hbm_write_bytes", float(size), "B", KNOWN, "each byte once"),)
 
 
 def _concerns(limit: Limit, busy: float | None) -> bool:
@@ -95,6 +123,8 @@ def _row(found: Found, limit: Limit, busy: float | None) -> AuditRow:
     else:
         value, note = counting_seconds(found)
         verdict, against, reference = limit.verdict(value), "", None
+    if verdict == FAIL and isinstance(limit, Agreement) and limit.against == REFEREE:
+        verdict, note = _told_apart(found, limit, value or 0.0, reference or 0.0, note)
     note = found.refused or note
     cells = (limit.quantity, limit.unit, limit.source, value, against, reference, limit.sentence, verdict)
     return AuditRow(subject.label, subject.kernel, *cells, printable(note))
@@ -121,6 +151,19 @@ def _single(measurements: Sequence[Measurement], name: str, source: str) -> tupl
     if parts and len(values) == len(parts):
         return sum(values), parts[0].note
     return None, next((m.note for m in told if m.value is None), f"{source} tells no {name} here")
+
+
+def _told_apart(found: Found, limit: Agreement, value: float, reference: float, note: str) -> tuple[str, str]:
+    """The verdict on two numbers that are too far apart, and its note: none where the quantity itself moves as far.
+
+    The referee runs in another process, so in other places of memory.
+    """
+    passes = (*found.samples.get(limit.quantity, ()), *found.elsewhere.get(limit.quantity, ()))
+    spread = max(passes) - min(passes) if passes else 0.0
+    if not passes or abs(value - reference) > limit.allowed(reference) + spread:
+        return FAIL, note
+    own = f"its own passes, here and elsewhere in memory, differ by {spread / value:.1%}" if value else ""
+    return NOT_CHECKED, f"{own}, so that {limit.sentence} cannot be told: {WHY_CHANGING}"
 
 
 def counting_seconds(found: Found) -> tuple[float | None, str]:
@@ -166,7 +209,10 @@ def _explained(found: Found) -> AuditRow:
     else:
         fewest, most = bounds(work.problem, work.tile or TileConfig())
         verdict = PASS if fewest <= crossed <= most else FAIL
-        saved = f"L1 and merged requests saved {1 - crossed / asked:.0%} of what is requested"
+        apart = f"{abs(crossed / asked - 1):.0%}"
+        saved = f"L1 and merged requests saved {apart} of what is requested"
+        if crossed > asked:
+            saved = f"what was read again is {apart} of what is requested"
         note = f"claimed: {fewest:,} to {most:,} B; {saved}"
     cells = ("l2_sm_bytes", "B", COUNTER, crossed, "schedule", asked, "within the kernel's bound")
     return AuditRow(subject.label, subject.kernel, *cells, verdict, printable(note))

@@ -11,6 +11,7 @@ TITLES = {
     "hbm_write_bytes": "HBM write",
     "hbm_bytes": "HBM total",
     "l2_sm_bytes": "L2↔SM",
+    "l2_to_sm_bytes": "L2→SM",
     "requested_read_bytes": "requested read",
     "requested_write_bytes": "requested write",
     "gpu_time_seconds": "GPU time",

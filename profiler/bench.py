@@ -1,8 +1,10 @@
 """Work ready to launch, a Workload above all, and the few moves that every source of numbers needs."""
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,8 +14,26 @@ from profiler.codec import encode
 from profiler.run import DeviceInfo
 from profiler.workload import CPU, Workload
 
-HEAD_START_CYCLES = 200_000  # about 0.1 ms
+# For how long the GPU spins while a pass is queued, one after the other until that was long enough: 2, 16 and 128 ms.
+HEAD_STARTS_CYCLES = (4_000_000, 32_000_000, 256_000_000)
 FALLBACK_L2_BYTES = 128 * 2**20  # above the L2 of any GPU of 2026
+
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class TimedPass:
+    """A pass, or one launch, between two events. `waited` tells that the GPU may have waited for the host within it."""
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+    waited: bool
+
+    @property
+    def seconds(self) -> float:
+        """From one event to the other; both must have passed."""
+        return float(self.start.elapsed_time(self.end)) * 1e-3
 
 
 class Load:
@@ -37,15 +57,45 @@ class Load:
         """One pass, asynchronous; `hook` is entered around each kernel launch by name."""
         raise NotImplementedError
 
-    def timed_launch(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        """One pass between two events, whose distance is its time once they have passed."""
-        # Spinning, so that all launches are queued before the first event passes.
-        torch.cuda._sleep(HEAD_START_CYCLES)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        self.launch()
-        end.record()
-        return start, end
+    def spin(self, cycles: int = HEAD_STARTS_CYCLES[0]) -> None:
+        """Keep the GPU busy for so many clocks, without any traffic, while the host queues what comes next."""
+        torch.cuda._sleep(cycles)
+
+    def timed_pass(self) -> TimedPass:
+        """One pass between two events, L2 prepared before the first, and queued as a whole before the first passes.
+
+        Where the host was too slow for that it is done anew, with a longer head start.
+        """
+        return self._timed(self.launch)[0]
+
+    def timed_launches(self) -> tuple[TimedPass, tuple[tuple[str, TimedPass], ...]]:
+        """As timed_pass, and each of its launches by name between two events of its own."""
+        one, found = self._timed(self._mark_launches)
+        return one, tuple((name, TimedPass(start, end, one.waited)) for name, start, end in found)
+
+    def _timed(self, launch: Callable[[], Found]) -> tuple[TimedPass, Found]:
+        for cycles in HEAD_STARTS_CYCLES:
+            self.prepare_l2()
+            self.spin(cycles)
+            start = _event()
+            found = launch()
+            end = _event()
+            waited = start.query()
+            if not waited:
+                break
+        return TimedPass(start, end, waited), found
+
+    def _mark_launches(self) -> list[tuple[str, torch.cuda.Event, torch.cuda.Event]]:
+        found = []
+
+        @contextmanager
+        def marked(name: str) -> Iterator[None]:
+            start = _event()
+            yield
+            found.append((name, start, _event()))
+
+        self.launch(hook=marked)
+        return found
 
     def synchronize(self) -> None:
         """Wait for everything launched so far."""
@@ -99,6 +149,13 @@ class Bench(Load):
         options = {"launch": hook, "finite": True, "prepared": self._prepared} | extra
         output: Output = self._forward(*self.inputs, problem, self._tile, **options)
         return output
+
+
+def _event() -> torch.cuda.Event:
+    """One that passes when the GPU gets to here."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from profiler.run import DeviceInfo, Measurement
 from profiler.show import spell
+from profiler.workload import LADDER
 
 MOST_VALUES = 3  # of what a source measured; more are no better proof
 BUSY = "another Bytescope measurement holds the GPU; try again when it ends"
@@ -43,6 +44,12 @@ class Answer:
     available: bool
     reason: str = ""
     found: Found | None = None
+
+    @property
+    def counters(self) -> str:
+        """What --counters calls it; empty where it counts no bytes that moved."""
+        option = self.name.replace("_", "-")
+        return option if option in LADDER else ""
 
     @property
     def verdict(self) -> str:

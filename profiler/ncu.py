@@ -17,6 +17,7 @@ from profiler.cupti.driver import current_chip
 from profiler.cupti.host import TrafficMetrics
 from profiler.cupti.library import PERMIT, CuptiError
 from profiler.cupti.library import load as load_cupti
+from profiler.launched import MAX_NAME
 from profiler.ncu_csv import (
     DRAIN,
     DRAINED,
@@ -34,9 +35,9 @@ from profiler.plausible import MAX_LAUNCHES, printable
 from profiler.run import DeviceInfo, LaunchedKernel, Measurement
 
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
+L2_READS = {"l2_to_sm_bytes": "bytes that arrived at the SMs' L1", "l2_sm_read_bytes": "L2 sectors read × 32 B"}
 QUANTITIES = tuple((name, unit, "ncu") for name, unit in UNITS.items() if unit == "B")  # of a whole pass
 START_SECONDS, LOAD_SECONDS = 60.0, 30.0
-MAX_NAME = 300  # characters; names of C++ templates run to thousands
 
 # What ncu says, in part, and what that means.
 EXPLANATIONS = {
@@ -155,6 +156,9 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
         Measurement("hbm_write_bytes", writes, "B", "ncu", f"dram write bytes until {until}; {how}"),
         Measurement("l2_sm_bytes", _sum("l2_sm_bytes", parts[PASS]), "B", "ncu", f"L2 sectors × 32 B; {how}"),
     ]
+    for name, what in L2_READS.items():
+        if name in parts[PASS][0].traffic:
+            measurements.append(Measurement(name, _sum(name, parts[PASS]), "B", "ncu", f"{what}; {how}"))
     note = f"{how} at its first launch; a write still in L2 when its launch ends counts for a later one"
     for launch, kernels in launches.items():
         measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]

@@ -21,8 +21,10 @@ DRAIN, PASS, DRAINED = "drain", "pass", "drained"
 BYTES, SECTORS, NANOSECONDS = ("byte",), ("sector",), ("ns", "nsecond")
 
 NUMBER = re.compile(r"(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
-# The end of `==PROF== Profiling "flash_forward" - 0: 0%....50%....100% - 1 pass`, which a warning may cut in two.
-PASS_COUNT = re.compile(r"100% - (\d+) pass", re.ASCII)
+# 1.234, which in other countries is 1,234: of a time, one cannot be told from the other.
+POINTED_THOUSANDS = re.compile(r"[1-9]\d{0,2}\.\d{3}", re.ASCII)
+QUOTED_LINES = re.compile(r'(?:\n"[^\n]*+)++')
+PASSES = "profiler__replayer_passes"  # ncu's own metric: how often it ran the kernel
 
 
 class NcuError(RuntimeError):
@@ -65,7 +67,7 @@ def parse(text: str, metrics: TrafficMetrics) -> tuple[ProfiledKernel, ...]:
     """
     if len(text) > MAX_BYTES:
         raise NcuError(f"ncu wrote more than {MAX_BYTES >> 20} MiB; choose a problem with fewer launches.")
-    table, others = _split_log(text)
+    table = _table(text)
     try:
         header, *rows = csv.reader(table, strict=True)
     except csv.Error as error:
@@ -73,7 +75,7 @@ def parse(text: str, metrics: TrafficMetrics) -> tuple[ProfiledKernel, ...]:
     columns = _columns(header, rows.pop(0) if rows else [], metrics)
     names = [_cell(header, row, "Kernel Name") for row in rows]
     _require_order([_cell(header, row, "ID") for row in rows])
-    _require_one_pass(others, len(rows))
+    _require_one_pass(_cell(header, row, PASSES) for row in rows)
     kernels = []
     for name, row in zip(names, rows, strict=True):
         found = {metric: _value(row[column], metric, metrics) for metric, column in columns.items()}
@@ -95,27 +97,28 @@ def split(kernels: Iterable[ProfiledKernel], sections: Sequence[Section]) -> Mar
     return tuple((section, tuple(group)) for section, group in zip(sections, groups, strict=True))
 
 
-def _split_log(text: str) -> tuple[list[str], list[str]]:
-    """The table's lines and the others."""
-    lines = [line.rstrip("\r") for line in text.split("\n")]
-    table = [line for line in lines if line.startswith('"')]
-    others = [line for line in lines if not line.startswith('"')]
-    begin = next((number for number, line in enumerate(lines) if line.startswith('"ID",')), None)
-    if begin is None:
+def _table(text: str) -> list[str]:
+    """The table's lines. Found without a look at each of the others: a log may be 64 MiB of them."""
+    text = f"\n{text}"
+    begin = text.find('\n"ID",')
+    if begin < 0:
         raise _unusable("it profiled no kernel" if "No kernels were profiled" in text else "it holds no table")
-    if lines[begin : begin + len(table)] != table:
+    table = QUOTED_LINES.match(text, begin)
+    rest = text[table.end() :].lstrip() if table else ""
+    if table is None or text.find('\n"') < begin or '\n"' in rest or (rest and not rest.startswith("==")):
         raise _unusable("its table is torn or not the only one")
-    return table, others
+    return [line.rstrip("\r") for line in table[0].split("\n")[1:]]
 
 
 def _columns(header: list[str], units: list[str], metrics: TrafficMetrics) -> dict[str, int]:
     """Where each metric stands. Raises NcuError unless it stands there once and in its base unit."""
-    for name in ("ID", "Kernel Name", *metrics.names):
+    for name in ("ID", "Kernel Name", PASSES, *metrics.names):
         if header.count(name) != 1:
             raise _unusable(f"its table has {header.count(name) or 'no'} columns {name}")
     if len(units) != len(header) or units[header.index("ID")]:
         raise _unusable("its table has no row of units")
     wanted = {metrics.read: BYTES, metrics.write: BYTES, metrics.sectors: SECTORS, metrics.time: NANOSECONDS}
+    wanted |= {name: unit for name, unit in ((metrics.to_sm, BYTES), (metrics.sm_reads, SECTORS)) if name}
     columns = {name: header.index(name) for name in wanted}
     for name, column in columns.items():
         if units[column] not in wanted[name]:
@@ -138,24 +141,23 @@ def _require_order(numbers: list[str]) -> None:
     order = [int(number) for number in numbers]
     if order != sorted(set(order)):
         raise _unusable("its kernels are not in the order in which they ran")
+    if order[-1] - order[0] != len(order) - 1:
+        raise _unusable(f"it holds {len(order)} of the kernels {order[0]} to {order[-1]}")
 
 
-def _require_one_pass(lines: list[str], kernels: int) -> None:
+def _require_one_pass(counts: Iterable[str]) -> None:
     """A kernel that is replayed finds what its own first pass left in L2."""
-    counts = PASS_COUNT.findall("\n".join(lines))
-    replayed = [count for count in counts if count != "1"]
-    if replayed:
-        raise NcuError(
-            f"ncu ran a kernel {replayed[0][:9]} times over to count what was asked, and a replay changes what L2 "
-            "holds. Name another version of ncu with BYTESCOPE_NCU, or use another source."
-        )
-    if len(counts) != kernels:
-        raise _unusable(f"it tells for {len(counts)} of {kernels} kernels in how many passes they were counted")
+    for count in counts:
+        if count != "1":
+            raise NcuError(
+                f"ncu ran a kernel {count[:9]!r} times to count what was asked, and a replay changes what L2 holds. "
+                "Name another version of ncu with BYTESCOPE_NCU, or use another source."
+            )
 
 
 def _value(text: str, metric: str, metrics: TrafficMetrics) -> float:
-    value = float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.inf
-    # A decimal point in a count of bytes would be another country's separator of thousands.
+    is_number = NUMBER.fullmatch(text) and not POINTED_THOUSANDS.fullmatch(text)
+    value = float(text.replace(",", "")) if is_number else math.inf
     if value >= MAX_VALUE or (metric != metrics.time and not value.is_integer()):
         raise _unusable(f"{metric} of a kernel is {text[:40]!r}")
     return value

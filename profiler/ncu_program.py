@@ -9,13 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from profiler.cupti.host import TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError
-from profiler.ncu_csv import MAX_BYTES, NcuError
+from profiler.ncu_csv import MAX_BYTES, PASSES, NcuError
 from profiler.run import DeviceInfo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,7 +107,9 @@ def metrics_of(ncu: Ncu, chip: str | None) -> TrafficMetrics:
     text = ask(ncu.path, "--query-metrics", *(("--chips", chip) if chip else ()))
     known = set(re.findall(r'^"?([a-z]\w*__\w+)', text, re.MULTILINE | re.ASCII))
     try:
-        return traffic_metrics(known)
+        found = traffic_metrics(known)
+        # Volta counts these in passes of their own, each a replay.
+        return replace(found, to_sm=None, sm_reads=None) if (chip or "").startswith("gv1") else found
     except CuptiError as error:
         told = f"{len(known)} metrics, but not those of its traffic" if known else f"no metrics ({last_line(text)})"
         raise NcuError(f"{ncu} tells of {chip or 'the GPUs here'} {told}. {INSTALL}") from error
@@ -119,7 +121,7 @@ def command(ncu: Ncu, metrics: TrafficMetrics, log: Path, spec: Path) -> list[st
     newer = [word for option in NEWER_OPTIONS if option[0] in known for word in option]
     return [
         *(ncu.path, *newer, "--profile-from-start", "off", "--replay-mode", "kernel"),
-        *("--cache-control", "none", "--clock-control", "none", "--metrics", ",".join(metrics.names)),
+        *("--cache-control", "none", "--clock-control", "none", "--metrics", ",".join((*metrics.names, PASSES))),
         *("--page", "raw", "--csv", "--print-units", "base", "--log-file", str(log)),
         *(sys.executable, "-m", "profiler.ncu_target", str(spec)),
     ]

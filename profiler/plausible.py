@@ -1,6 +1,7 @@
 """Whether a Run read from a file can have happened: sizes that fit its Workload, values within nature's bounds."""
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +10,29 @@ from kernels.problem import TileConfig
 from profiler.codec import NotARun, PackedArray
 
 if TYPE_CHECKING:
-    from profiler.run import Measurement, ProgramTrace, Run, SoftmaxTrace
+    from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
 
 MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
 MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
-MAX_SECONDS = 3_600.0
+MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
+MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
+DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
+DRAIN = "drain"  # the span after a pass
+# What a name ends with when it says its unit; the longer end first.
+UNIT_OF_NAME = {
+    "_bytes_per_second": "B/s",
+    "_bytes": "B",
+    "_seconds": "s",
+    "flops": "FLOP",
+    "_percent": "%",
+    "_watts": "W",
+    "_joules": "J",
+    "_hertz": "Hz",
+    "_celsius": "°C",
+    "_error": "1",
+}
 CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ")
 
 
@@ -26,8 +43,13 @@ def require_plausible(run: "Run", place: str) -> None:
     _require_short_texts(run, place)
     if len(run.measurements) > MAX_MEASUREMENTS or len({m.launch for m in run.measurements}) > MAX_LAUNCHES:
         raise NotARun(f"{place} has more than {MAX_MEASUREMENTS} measurements or {MAX_LAUNCHES} launches.")
+    require_possible_device(run.device, f"{place}.device")
+    if run.device.device != run.workload.device:
+        raise NotARun(f"{place} ran on {run.workload.device}, but its device is {run.device.device}.")
     for measurement in run.measurements:
         _require_possible(measurement, f"{place}.{measurement.name[:40]}")
+    # Reasons may be several: one source is asked in two ways where the first cannot answer.
+    _require_single([(m.name, m.source, m.launch) for m in run.measurements if m.value is not None], place)
     samples = list(run.samples.values())
     samples += [part for series in run.series for part in (series.seconds, series.values)]
     if sum(map(len, samples)) > MAX_SAMPLES:
@@ -38,14 +60,49 @@ def require_plausible(run: "Run", place: str) -> None:
         raise NotARun(f"{place} has a series with more times than values, or fewer.")
     if any(series.interval is not None and not SMALLEST <= series.interval <= MAX_SECONDS for series in run.series):
         raise NotARun(f"{place} has a series whose samples cover no time, or more than an hour.")
+    if any(not 0 <= second <= MAX_RUN_SECONDS for series in run.series for second in series.seconds):
+        raise NotARun(f"{place} has a series that begins before its first sample, or lasts longer than a day.")
+    for series in run.series:
+        _require_unit(series, f"{place}.{series.name[:40]}")
+    _require_single([(series.name, series.source, None) for series in run.series], place)
     if len(run.kernels) > MAX_LAUNCHES:
         raise NotARun(f"{place} has more than {MAX_LAUNCHES} kernels.")
     if len(run.spans) > MAX_LAUNCHES or not all(0 <= span.start <= span.end <= MAX_SECONDS for span in run.spans):
         raise NotARun(f"{place} has a launch that ends before it starts or lasts longer than an hour.")
+    drains = [span.start for span in run.spans if span.launch == DRAIN]
+    if drains and (len(drains) > 1 or any(s.end > drains[0] for s in run.spans if s.launch != DRAIN)):
+        raise NotARun(f"{place} has more than one drain, or a drain that begins before its pass ends.")
     if run.softmax is not None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
         _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
+
+
+def require_possible_device(device: "DeviceInfo", place: str) -> None:
+    """Raise NotARun, naming the place, for facts that no CPU or GPU has."""
+    texts = (device.device, device.name, device.driver or "", device.peak_hbm_source, device.peak_flops_source)
+    if any(len(text) > MAX_TEXT or not text.isprintable() for text in texts):
+        raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
+    if not DEVICE.fullmatch(device.device):
+        raise NotARun(f"{place}.device is {device.device[:40]!r}; it should be cpu or like cuda:0.")
+    if not device.name.strip():
+        raise NotARun(f"{place}.name is empty.")
+    if device.compute_capability is not None:
+        major, minor = device.compute_capability
+        if not (1 <= major <= MAX_CAPABILITY and 0 <= minor <= MAX_CAPABILITY):
+            raise NotARun(f"{place}.compute_capability is not one that a GPU has, such as 9.0.")
+    limits = {
+        "memory_bytes": MAX_CAPACITY,
+        "sm_count": MAX_SMS,
+        "l2_bytes": MAX_CAPACITY,
+        "shared_memory_per_block": MAX_CAPACITY,
+        "peak_hbm_bytes_per_second": LARGEST,
+        "peak_flops_per_second": LARGEST,
+    }
+    for name, largest in limits.items():
+        value = getattr(device, name)
+        if value is not None and not 1 <= value <= largest:
+            raise NotARun(f"{place}.{name} should be from 1 to {largest:.3g}, or absent where it is not known.")
 
 
 def printable(text: str, most: int = MAX_TEXT) -> str:
@@ -54,8 +111,7 @@ def printable(text: str, most: int = MAX_TEXT) -> str:
 
 
 def _require_short_texts(run: "Run", place: str) -> None:
-    texts = [run.request, run.recorded, *run.environment, *run.environment.values(), run.device.name]
-    texts += [run.device.device, run.device.driver or "", run.device.peak_hbm_source, run.device.peak_flops_source]
+    texts = [run.request, run.recorded, *run.environment, *run.environment.values()]
     texts += [text for m in run.measurements for text in (m.name, m.note, m.launch or "")]
     texts += [span.launch for span in run.spans]
     texts += [text for kernel in run.kernels for text in (kernel.launch, kernel.kernel)]
@@ -70,6 +126,22 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
     if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
         raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+    _require_unit(measurement, place)
+
+
+def _require_unit(one: "Measurement | Series", place: str) -> None:
+    unit = next((unit for end, unit in UNIT_OF_NAME.items() if one.name.endswith(end)), one.unit)
+    if one.unit != unit:
+        raise NotARun(f"{place} is in {one.unit[:40]!r}; what it names is in {unit}.")
+
+
+def _require_single(keys: list[tuple[str, str, str | None]], place: str) -> None:
+    """Name, source and launch tell measurements, and series, apart: of two alike nobody knows which is true."""
+    twice = next((key for key, count in Counter(keys).items() if count > 1), None)
+    if twice is not None:
+        name, source, launch = (part and part[:40] for part in twice)
+        of = f" of launch {launch}" if launch else ""
+        raise NotARun(f"{place} has {name} by {source}{of} more than once; keep one of them.")
 
 
 def _is_possible(value: float) -> bool:

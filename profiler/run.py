@@ -12,7 +12,7 @@ from profiler.workload import LADDER, Workload
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 2**20
-MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "nvml")
+MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "cupti-callback", "nvml")
 DERIVED = ("schedule", "model")
 TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
 UNITS = frozenset({"B", "B/s", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler.codec import NotARun
+from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
 
 
@@ -68,19 +69,33 @@ def write_atomically(path: Path, text: str, durable: bool = True) -> None:
         raise
 
 
+def printable_name(path: Path) -> str:
+    """A file's name as text that can be shown: bytes that are not UTF-8, and control characters, are replaced."""
+    return printable(path.name)
+
+
+def require_text_name(path: Path) -> None:
+    """Raise StoreError for a file whose name is not UTF-8; no page or report could show it."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise StoreError("It cannot be read: its name is not UTF-8; rename it.") from None
+
+
 def load(path: Path) -> tuple[Run, ...]:
     """The Runs of one file. Raises NotARun or StoreError, each a sentence."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise NotARun(f"{path.name} is not a file.")
+            raise NotARun(f"{printable_name(path)} is not a file.")
         if found.st_size > MAX_FILE_BYTES:
             raise NotARun(
-                f"{path.name} is {found.st_size / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB."
+                f"{printable_name(path)} is {found.st_size / 2**20:.0f} MiB; Run files stay under "
+                f"{MAX_FILE_BYTES >> 20} MiB."
             )
         return from_json(path.read_bytes())
     except OSError as fault:
-        raise StoreError(f"{path.name} could not be read: {fault.strerror or fault}.") from fault
+        raise StoreError(f"{printable_name(path)} could not be read: {fault.strerror or fault}.") from fault
 
 
 def list_runs(folder: Path | None = None, most: int | None = None) -> Listing:
@@ -91,9 +106,10 @@ def list_runs(folder: Path | None = None, most: int | None = None) -> Listing:
     faults: list[str] = []
     for path in files[:most]:
         try:
+            require_text_name(path)
             runs.extend(load(path))
         except (NotARun, StoreError) as fault:
-            faults.append(f"{path.name}: {fault}")
+            faults.append(f"{printable_name(path)}: {fault}")
     return Listing(tuple(runs), tuple(faults))
 
 

@@ -56,7 +56,7 @@ class Workload:
         if not 0 <= self.seed < 2**63:
             raise Refused(f"seed is {self.seed}; choose 0 to 2^63 - 1.")
         if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
-            raise Refused(f"repeats is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
+            raise Refused(f"passes is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
         if self.attention_kernel.is_tiled != (self.tile is not None):
             raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
         if self.trace is not None:

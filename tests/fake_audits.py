@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kernels.problem import TileConfig
 from profiler.audit import PASS, Audit, AuditRow
 from profiler.audit_grid import KnownWork, LibraryWork, Subject, gpu_subjects, interpreted_subjects
 from profiler.audit_rows import Found, rows
@@ -23,12 +24,19 @@ def gpu_found(subject: Subject) -> Found:
     else:
         size = subject.work.problem.tensor_bytes
         read, write = float(size["q"] + size["k"] + size["v"]), float(size["o"])
+        if isinstance(subject.work, Workload) and subject.work.attention_kernel.is_tiled:
+            write += size["lse"]
     total, launch = read + write, subject.kernel
+    crossed = total * 4
+    if isinstance(subject.work, Workload) and (bounds := subject.work.attention_kernel.l2_sm_bounds):
+        crossed = sum(bounds(subject.work.problem, subject.work.tile or TileConfig())) / 2
     seconds = max(total / 3e12, 5e-6)
     told = {
         "model": {"hbm_read_bytes": read, "hbm_write_bytes": write} if isinstance(subject.work, KnownWork) else {},
-        "cupti-range": {"hbm_read_bytes": read * 1.0004, "hbm_write_bytes": write * 1.002, "l2_sm_bytes": total * 4},
-        "ncu": {"hbm_read_bytes": read, "hbm_write_bytes": write, "l2_sm_bytes": total * 4.01},
+        "cupti-range": {"hbm_read_bytes": read * 1.0004, "hbm_write_bytes": write * 1.002, "l2_sm_bytes": crossed}
+        | {"l2_to_sm_bytes": total * 6},
+        "ncu": {"hbm_read_bytes": read, "hbm_write_bytes": write, "l2_sm_bytes": crossed * 1.0025}
+        | {"l2_to_sm_bytes": total * 6},
         "cupti-sampling": {"hbm_read_bytes": read * 1.009, "hbm_write_bytes": write},
         "cuda-event": {"gpu_time_seconds": seconds},
     }

@@ -247,6 +247,7 @@ def test_a_sample_above_the_peak_is_marked_and_not_drawn() -> None:
 def test_an_average_above_the_peak_is_not_told() -> None:
     caption = picture_of(run_of([3, 3], [3, 3], spans=(LaunchSpan("flash", 0.0, 40e-6),))).caption
     assert "On average" not in caption and "2 of 2 samples of flash are above the peak" in caption
+    assert caption.startswith("The average of flash would be above the peak, so it is not told.")
 
 
 def test_without_a_peak_nothing_is_flagged_and_the_caption_says_why() -> None:
@@ -308,7 +309,82 @@ def test_missing_samples_are_left_blank() -> None:
     assert area(read) == pytest.approx(4 * 0.02)
     assert not np.isnan(read.y).any(), "Plotly fills an area across NaN"
     assert np.isnan(l2_sm.y).sum() == 2, "but a line stops there"
-    assert "Samples of flash are missing in one place, left blank." in picture.caption
+    assert "2 samples of flash are missing: left blank, in no average." in picture.caption
+
+
+def hover(chart: go.Figure, name: str = "launches") -> list[str]:
+    """What each span of the strip above the panel says, without its own name and time."""
+    return [text.partition("<br>")[2] for text in trace(chart, name).hovertext]
+
+
+def test_an_average_is_over_the_samples_that_there_are() -> None:
+    """A pass of 100 µs at 2 + 1 TB/s whose last three samples are missing: 3.00 TB/s, not 1.20."""
+    times = [0.0, 20e-6, 100e-6]
+    spans = (LaunchSpan("a", 0.0, 60e-6), LaunchSpan("b", 60e-6, 100e-6))
+    picture = picture_of(run_of([2, 2, 0], [1, 1, 0], seconds=times, spans=spans))
+    assert picture.caption.startswith(
+        "On average flash moves 3.00 TB/s through HBM for 100 µs, 62% of the peak (without 3 missing samples). "
+        "3 samples of flash are missing: left blank, in no average."
+    )
+    assert hover(picture.chart) == ["on average read 2.00, write 1.00 TB/s, without 1 missing sample", "not sampled"]
+
+
+def test_a_launch_outside_the_samples_has_no_average() -> None:
+    """The samples end after 40 µs; a launch from 60 to 80 µs was never sampled, which is not 0 B/s."""
+    spans = (LaunchSpan("a", 0.0, 40e-6), LaunchSpan("b", 60e-6, 80e-6))
+    picture = picture_of(run_of([1, 1], [0, 0], spans=spans))
+    assert hover(picture.chart) == ["on average read 1.00, write 0 TB/s", "not sampled"]
+    assert "2 samples of flash are missing" in picture.caption
+    apart = picture_of(run_of([1, 1], [0, 0], spans=spans[1:]))
+    assert "On average" not in apart.caption
+    assert apart.caption.startswith("No sample lies in the pass of flash, so it has no average.")
+
+
+def test_sums_of_a_pass_with_missing_samples_are_not_known() -> None:
+    """4 samples of 1 TB/s read are 80 MB under the curve, but what the two missing ones held nobody knows."""
+    times = [index * 20e-6 for index in (0, 1, 4, 5)]
+    run = run_of([1] * 4, [0] * 4, seconds=times, spans=(LaunchSpan("flash", 0.0, 120e-6),))
+    table = under_the_curve(compare([replace(run, workload=replace(run.workload, drain=False))]))
+    assert table is not None
+    assert table.rows[0][2:] == ("80.0 MB ⚠", "–", "–", "101 MB", "–")
+    assert table.reasons[0][2] == "2 samples are missing, and their bytes with them."
+    why = "2 samples are missing, and nobody knows what moved meanwhile."
+    assert (table.reasons[0][4], table.reasons[0][6]) == (why, why)
+
+
+def test_a_drain_outside_the_samples_is_not_zero_bytes() -> None:
+    """The samples end with the pass, at 40 µs; the drain ran from 100 to 140 µs: 5 samples are missing, 2 in it."""
+    spans = (LaunchSpan("flash", 0.0, 40e-6), LaunchSpan("drain", 100e-6, 140e-6))
+    run = run_of([1, 1], [0, 0], spans=spans)
+    table = under_the_curve(compare([run]))
+    assert table is not None
+    assert table.rows[0][2:] == ("40.0 MB ⚠", "–", "–", "101 MB", "–")
+    assert table.reasons[0][3] == "2 samples are missing in the drain."
+    assert hover(picture_of(run).chart, "drain") == ["not sampled"]
+
+
+def test_a_sample_lasts_until_the_next_begins() -> None:
+    """Samples at 0, 18 and 40 µs, 20 µs on average, of 1, 2 and 3 TB/s: 18 + 44 + 60 MB."""
+    found = found_in(run_of([1, 2, 3], [0, 0, 0], seconds=[0.0, 18e-6, 40e-6]))
+    assert found.total(found.read) == pytest.approx(122e6)
+    assert found.missing(*found.extent) == 0
+
+
+def test_a_drain_above_the_peak_is_flagged() -> None:
+    """9 TB/s during the drain, on a memory of 4.81."""
+    spans = (LaunchSpan("flash", 0.0, 20e-6), LaunchSpan("drain", 40e-6, 60e-6))
+    run = run_of([1, 0, 9], [0, 0, 0], spans=spans)
+    table = under_the_curve(compare([run]))
+    assert table is not None and table.rows[0][3] == "180 MB ⚠"
+    assert table.reasons[0][3] == "Holds samples above the peak, which cannot be true."
+    assert hover(picture_of(run).chart, "drain") == ["on average above the peak, so not told"]
+
+
+def test_an_impossible_sample_does_not_make_the_others_look_idle() -> None:
+    """Work begins with the second sample, at 1 TB/s, though the third claims a billion TB/s."""
+    read = trace(picture_of(run_of([0, 1, 1e9, 0], [0] * 4)).chart, "flash, read")
+    assert np.asarray(read.x)[np.flatnonzero(np.asarray(read.y))[0]] == pytest.approx(0.0, abs=1e-6)
+    assert max(read.y) == pytest.approx(1.0)
 
 
 def test_l2_sm_is_one_panel_for_all_runs_on_its_own_scale() -> None:
@@ -374,6 +450,8 @@ def test_a_run_without_samples_beside_one_with_them_is_named() -> None:
         (run_of([1, 1], [1, 1], interval=None), "does not say how long a sample lasts"),
         (run_of([1, 1], [1, 1], seconds=[1e-3, 0.0]), "out of order"),
         (run_of([1, -1], [1, 1]), "below zero"),
+        (run_of([1, 1, 1], [1, 1, 1], seconds=[0.0, 1e-5, 2e-5]), "overlap: one begins every 10 µs, and each lasts 20"),
+        (run_of([1, 1], [1, 1], seconds=[0.0, 2.8e-5]), "leave time between them: one begins every 28 µs"),
         (run_of([1] * 102, [1] * 102, seconds=[float(i) for i in range(102)]), "more than 100 gaps"),
     ],
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from app.history import load_entries, newest_request, read_folder
 from app.recorded import describe
@@ -75,3 +76,45 @@ def test_a_recording_is_described_by_gpu_driver_versions_and_date(folder: Path) 
     assert facts == (
         "naive and flash, recorded on NVIDIA H200, driver 580.159.04, torch 2.11.0+cu130, triton 3.6.0, 2026-11-29"
     )
+
+
+def runs_page() -> AppTest:
+    def script() -> None:
+        from app.views import runs
+
+        runs.render(())
+
+    return AppTest.from_function(script, default_timeout=30).run()
+
+
+def test_a_name_that_is_not_utf8_is_a_file_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text with half a character cannot be sent to a browser: the page would not be drawn at all."""
+    (folder / "fake-naive.json").rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.json"))
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    at = runs_page()
+    assert not at.exception
+    shown = " ".join(element.proto.body for element in at.get("html"))
+    assert "caf\ufffd.json: It cannot be read: its name is not UTF-8; rename it." in shown
+    assert "2 saved Runs" in shown
+
+
+def test_a_folder_whose_name_is_not_utf8_is_shown_with_a_printable_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCOPE_RUNS", os.fsdecode(os.fsencode(tmp_path) + b"/runs\xe9"))
+    at = runs_page()
+    assert not at.exception
+    assert "/runs\ufffd, the newest" in " ".join(element.proto.body for element in at.get("html"))
+
+
+def test_the_list_says_how_each_run_was_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = replace(naive_run().workload, l2="warm", repeats=5, counters="ncu", drain=False, detail=True)
+    save(replace(naive_run(), workload=asked), folder)
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    (listed,) = runs_page().dataframe
+    how = ["L2", "passes", "bytes counted by", "write-back drain", "detail counters"]
+    assert listed.value[how].values.tolist() == [
+        ["cold", "20", "auto", "yes", "no"],
+        ["–"] * 5,
+        ["warm", "5", "ncu", "no", "yes"],
+    ]

@@ -168,8 +168,8 @@ def test_every_source_that_a_limit_names_is_asked_once(monkeypatch: pytest.Monke
         for one in counters
     )
     monkeypatch.setattr(audit_measure, "all_counters", lambda: counters)
-    counted = told("gpu_time_seconds", 0.5, "cupti-range")
-    monkeypatch.setattr(audit_measure, "counted_time", lambda load: counted)
+    times = (told("gpu_time_seconds", 0.4, "cuda-event"), told("gpu_time_seconds", 0.5, "cupti-range"))
+    monkeypatch.setattr(audit_measure, "counted_times", lambda load: times)
     seen: list[str] = []
     found = by_sources(COPY, cpu_device(), SOURCES, lambda phase, done, total: seen.append(f"{phase} {done}/{total}"))
     assert seen == ["range 0/3", "sampling 1/3", "gpm 2/3"]
@@ -179,9 +179,10 @@ def test_every_source_that_a_limit_names_is_asked_once(monkeypatch: pytest.Monke
         ("cupti-range", 1.0, "why"),
         ("cupti-sampling", None, "the run is too short"),
         ("nvml-gpm", None, "cpu has none"),
+        ("cuda-event", 0.4, "why"),
         ("cupti-range", 0.5, "why"),
     ]
-    assert found.measurements[-1].name == "gpu_time_seconds", "the pass's time while it was counted"
+    assert {m.name for m in found.measurements[-2:]} == {"gpu_time_seconds"}, "a pass's time, alone and counted"
     assert found.samples == {"hbm_read_bytes": (1.0,)} and set(found.phases) == {"range", "sampling", "gpm"}
 
 
@@ -205,7 +206,8 @@ def test_a_referee_that_cannot_measure_says_why_of_every_subject(monkeypatch: py
 
     for answered in by_referee((COPY, FLASH), H200, referee):
         assert [(m.name, m.value, m.note) for m in answered.measurements] == [
-            (name, None, "ncu is too old") for name in ("hbm_read_bytes", "l2_sm_bytes", "hbm_write_bytes")
+            (name, None, "ncu is too old")
+            for name in ("hbm_read_bytes", "l2_sm_bytes", "l2_to_sm_bytes", "hbm_write_bytes")
         ]
     monkeypatch.setattr(audit_measure, "all_counters", lambda: (counter("range", "cupti-range"),))
     (answered,) = by_referee((COPY,), H200)

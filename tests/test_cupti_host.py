@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from profiler.cupti import structs
+from profiler.cupti import chip, structs
 from profiler.cupti.driver import current_context
 from profiler.cupti.host import SECTOR_BYTES, MetricsHost, TrafficMetrics, supported_chips, traffic_metrics
 from profiler.cupti.library import EXPLANATIONS, Cupti, CuptiError, explain, find, load
@@ -29,6 +30,8 @@ KNOWN = TrafficMetrics(
     write="dram__bytes_write.sum",
     sectors="lts__t_sectors_srcunit_tex.sum",
     time="gpu__time_duration.sum",
+    to_sm="l1tex__m_xbar2l1tex_read_bytes.sum",
+    sm_reads="lts__t_sectors_srcunit_tex_op_read.sum",
 )
 
 
@@ -126,17 +129,25 @@ def test_a_chip_without_hbm_counters_is_refused_by_name(cupti):
         traffic_metrics(names(cupti, "GB10B"))
 
 
-@pytest.mark.parametrize("chip", ["GA100", "GH100", "GB100"])
-@pytest.mark.parametrize(
-    "extra",
-    [
-        ("l1tex__m_xbar2l1tex_read_bytes.sum",),
-        ("sm__ops_path_tensor_src_bf16_dst_fp32.sum",),
-        ("l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum"),
-    ],
-)
-def test_one_more_question_still_fits_in_the_pass(cupti, chip, extra):
-    assert passes(cupti, chip, KNOWN.names + extra) == 1
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_traffic_metrics_fit_in_one_pass(cupti, chip):
+    found = traffic_metrics(names(cupti, chip))
+    assert None not in (found.to_sm, found.sm_reads)
+    assert passes(cupti, chip, found.names) == 1
+
+
+def test_volta_leaves_out_what_does_not_fit(cupti, monkeypatch):
+    found = traffic_metrics(names(cupti, "GV100"))
+    assert passes(cupti, "GV100", found.names) > 1
+    monkeypatch.setattr(chip, "load", lambda: cupti)
+    monkeypatch.setattr(chip, "chip_metrics", lambda: ("GV100", names(cupti, "GV100")))
+    chip.chip_traffic.cache_clear()
+    try:
+        fewer = chip.chip_traffic()
+    finally:
+        chip.chip_traffic.cache_clear()
+    assert fewer == replace(found, to_sm=None, sm_reads=None)
+    assert passes(cupti, "GV100", fewer.names) == 1
 
 
 @pytest.mark.parametrize("chip", ["GA100", "GH100", "GB100"])
@@ -159,12 +170,20 @@ def test_unknown_chips_and_metrics_are_refused_with_a_sentence(cupti):
 
 def test_values_become_bytes_and_seconds():
     values = {KNOWN.read: 1e9, KNOWN.write: 2e9, KNOWN.sectors: 10.0, KNOWN.time: 1_500_000.0}
+    values |= {KNOWN.to_sm: 256.0, KNOWN.sm_reads: 7.0}
     assert SECTOR_BYTES == 32
     assert KNOWN.traffic(values) == {
         "hbm_read_bytes": 1e9,
         "hbm_write_bytes": 2e9,
         "l2_sm_bytes": 320.0,
         "gpu_time_seconds": 0.0015,
+        "l2_to_sm_bytes": 256.0,
+        "l2_sm_read_bytes": 224.0,
+    }
+    fewer = replace(KNOWN, to_sm=None, sm_reads=None)
+    assert fewer.names == KNOWN.names[:4] and set(fewer.traffic(values)) == set(KNOWN.traffic(values)) - {
+        "l2_to_sm_bytes",
+        "l2_sm_read_bytes",
     }
 
 

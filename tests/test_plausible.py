@@ -3,21 +3,27 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from profiler.codec import NotARun, PackedArray, encode
-from profiler.run import from_json, to_document
+from profiler.run import DeviceInfo, Measurement, from_json, to_document, to_json
 from tests.fake_runs import flash_run, naive_run
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 Change = Callable[[dict[str, Any]], object]
 
 
 def pack(values: list[int], dtype: str) -> dict[str, Any]:
     packed: dict[str, Any] = encode(PackedArray.pack(np.array(values, dtype)))
     return packed
+
+
+def repeat(run: dict[str, Any], **changes: object) -> None:
+    run["measurements"].append(run["measurements"][0] | changes)
 
 
 def measured(run: dict[str, Any], **changes: object) -> None:
@@ -34,6 +40,25 @@ def measured(run: dict[str, Any], **changes: object) -> None:
         (lambda r: measured(r, spread=[0.0, 1e300]), "which cannot be measured"),
         (lambda r: r["device"].update(name="x" * 501), "longer than 500 characters or cannot be printed"),
         (lambda r: r["device"].update(name="H200\n# title"), "longer than 500 characters or cannot be printed"),
+        (lambda r: measured(r, unit="B"), "flops is in 'B'; what it names is in FLOP"),
+        (lambda r: repeat(r), "has flops by model more than once; keep one of them"),
+        (lambda r: repeat(r, launch="qk") or repeat(r, launch="qk"), "has flops by model of launch qk more than once"),
+        (lambda r: r["device"].update(device="gpu"), "device.device is 'gpu'; it should be cpu or like cuda:0"),
+        (lambda r: r["device"].update(device="cuda:1"), "ran on cuda:0, but its device is cuda:1"),
+        (lambda r: r["device"].update(name=" "), "device.name is empty"),
+        (lambda r: r["device"].update(driver="\x1b[2J"), "device has a text that is longer"),
+        (lambda r: r["device"].update(peak_hbm_source="x" * 501), "device has a text that is longer"),
+        (lambda r: r["device"].update(memory_bytes=10**400), r"device.memory_bytes should be from 1 to 1e\+18, or"),
+        (lambda r: r["device"].update(memory_bytes=0), "device.memory_bytes should be from 1"),
+        (lambda r: r["device"].update(sm_count=-1), "device.sm_count should be from 1"),
+        (lambda r: r["device"].update(sm_count=10**400), "device.sm_count should be from 1"),
+        (lambda r: r["device"].update(l2_bytes=10**400), "device.l2_bytes should be from 1"),
+        (lambda r: r["device"].update(shared_memory_per_block=-1), "device.shared_memory_per_block should be from 1"),
+        (lambda r: r["device"].update(peak_hbm_bytes_per_second=1e300), "device.peak_hbm_bytes_per_second should be"),
+        (lambda r: r["device"].update(peak_hbm_bytes_per_second=0), "device.peak_hbm_bytes_per_second should be"),
+        (lambda r: r["device"].update(peak_flops_per_second=-1.0), "device.peak_flops_per_second should be from 1"),
+        (lambda r: r["device"].update(compute_capability=[9, 10**400]), "device.compute_capability is not one"),
+        (lambda r: r["device"].update(compute_capability=[-9, 0]), "device.compute_capability is not one"),
         (lambda r: r["softmax"].update(row_stop=10**6), "does not have"),
         (lambda r: r["softmax"].update(head=99), "does not have"),
         (lambda r: r["softmax"].update(BLOCK_N=32), "does not have"),
@@ -48,6 +73,12 @@ def measured(run: dict[str, Any], **changes: object) -> None:
         (lambda r: r["timeline"].update(sm=pack([0] * 1024, "int64")), "not int32"),
         (lambda r: r["timeline"].update(crowd(33)), "more than 32 programs on one SM at once"),
         (lambda r: r["series"].append(series(seconds=[0.0, 1.0])), "more times than values"),
+        (lambda r: r["series"].append(sampled(unit="W")), "bytes_per_second is in 'W'; what it names is in B/s"),
+        (lambda r: r["series"].extend([sampled(), sampled()]), "by cupti-sampling more than once"),
+        (lambda r: r["series"].append(series(seconds=[-1.0])), "begins before its first sample"),
+        (lambda r: r["series"].append(series(seconds=[1e24])), "lasts longer than a day"),
+        (lambda r: r["spans"].extend([span("drain", 0, 1), span("drain", 2, 3)]), "more than one drain"),
+        (lambda r: r["spans"].extend([span("flash", 0, 2), span("drain", 1, 3)]), "begins before its pass ends"),
     ],
 )
 def test_what_cannot_have_happened_is_refused(change: Change, sentence: str) -> None:
@@ -73,6 +104,35 @@ def test_a_full_sm_passes() -> None:
 
 def series(**changes: object) -> dict[str, Any]:
     return {"name": "power_watts", "unit": "W", "source": "nvml", "seconds": [0.0], "values": [1.0]} | changes
+
+
+def sampled(**changes: object) -> dict[str, Any]:
+    named = {"name": "hbm_read_bytes_per_second", "unit": "B/s", "source": "cupti-sampling", "interval": 2e-5}
+    return series(**named | changes)
+
+
+def span(launch: str, start: float, end: float) -> dict[str, Any]:
+    return {"launch": launch, "start": start, "end": end}
+
+
+def test_several_reasons_and_one_value_of_a_source_pass() -> None:
+    """One source may be asked in two ways, of which the first cannot answer."""
+    run = naive_run()
+    lost = [Measurement("kernels_launched", None, "1", "torch", f"reason {i}") for i in range(2)]
+    found = Measurement("kernels_launched", 4.0, "1", "torch")
+    run = dataclasses.replace(run, measurements=(*run.measurements, *lost, found))
+    assert from_json(to_json([run]))[0].value("kernels_launched") == 4.0
+
+
+def test_a_device_of_which_little_is_known_passes() -> None:
+    run = naive_run()
+    run = dataclasses.replace(run, device=DeviceInfo("cuda:0", "NVIDIA GPU without a name"))
+    assert from_json(to_json([run])) == (run,)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_recorded_runs_pass(path: Path) -> None:
+    assert from_json(path.read_bytes())
 
 
 def test_what_can_have_happened_passes() -> None:

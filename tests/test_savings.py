@@ -47,3 +47,24 @@ def test_kernels_by_launch() -> None:
         ("naive", "QKᵀ", "nvjet_hsh_128x128"),
         ("naive", "outside", "vectorized_elementwise_kernel"),
     )
+
+
+def caption(*runs: Run) -> str:
+    table = kernels_that_ran(compare([replace(run, kernels=(LaunchedKernel("", "k"),)) for run in runs]))
+    assert table is not None
+    return table.caption.removeprefix("In the order in which they ran; a library chooses its own. As listed by ")
+
+
+def counted(run: Run, name: str, value: float, unit: str, source: str) -> Run:
+    return replace(run, measurements=(*run.measurements, Measurement(name, value, unit, source)))
+
+
+def test_who_named_the_kernels_is_told() -> None:
+    """Callbacks come before ncu."""
+    called = counted(naive_run(), "kernels_launched", 4.0, "1", "cupti-callback")
+    by_ncu = counted(flash_run(), "hbm_read_bytes", 1e9, "B", "ncu")
+    assert caption(called) == "CUPTI's callbacks."
+    assert caption(by_ncu) == "ncu."
+    assert caption(counted(called, "hbm_read_bytes", 1e9, "B", "ncu")) == "CUPTI's callbacks."
+    assert caption(naive_run()) == "a profiler that the Run does not name."
+    assert caption(called, by_ncu) == "CUPTI's callbacks (naive); by ncu (flash)."

@@ -1,6 +1,7 @@
 """Runs on disk: whole or not there, listed in spite of broken neighbours, and a sentence for every fault."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -165,3 +166,15 @@ def test_a_name_in_any_script(read: Callable[[Path], object], tmp_path: Path) ->
     else:
         (fault,) = list_runs(tmp_path).faults
         assert fault.startswith("прогон 実行 €.json: This is not a Run file")
+
+
+def test_a_name_that_is_not_utf8_is_a_fault_that_can_be_printed(runs: Path) -> None:
+    whole = save(cpu_run())
+    shutil.copy(whole, os.fsencode(runs) + b"/caf\xe9.json")
+    (runs / "two\nlines.json").write_text("{}")
+    listing = list_runs()
+    assert listing.runs == (cpu_run(),)
+    assert sorted(fault.partition(":")[0] for fault in listing.faults) == ["caf\ufffd.json", "two lines.json"]
+    assert "caf\ufffd.json: It cannot be read: its name is not UTF-8; rename it." in listing.faults
+    with pytest.raises(StoreError, match="gone\ufffd"):
+        load(runs / os.fsdecode(b"gone\xff.json"))

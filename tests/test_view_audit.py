@@ -1,6 +1,8 @@
 """The page of the last audit: its sentence, figures and tables, with an audit, a broken file and none."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -65,8 +67,10 @@ def test_below_it_stand_device_versions_time_and_what_is_missing(h200: Audit) ->
 
 def test_five_figures(h200: Audit, cpu: Audit) -> None:
     shown = figures(h200)
-    assert [figure.value for figure in shown] == ["309", "2", "49", "−0.25%", "74.2 s"]
-    assert shown[3].detail == "L2↔SM, copy 1,024 MiB" and shown[4].detail == "2 Runs saved"
+    assert [figure.value for figure in shown] == ["372", "2", "49", "−0.25%", "74.2 s"]
+    assert (
+        shown[3].detail == "L2↔SM, flash (1, 16, 8192, 128) bfloat16, full mask" and shown[4].detail == "2 Runs saved"
+    )
     assert (figures(cpu)[3].value, figures(cpu)[3].reason) == ("–", NO_GPU)
 
 
@@ -91,28 +95,32 @@ def test_missed_limits_come_first_with_both_numbers(h200: Audit, cpu: Audit) -> 
 
 
 def test_differences_by_shape(h200: Audit, cpu: Audit) -> None:
-    known, attention = by_shape(h200)
-    assert (known.title, attention.title) == ("Differences: copy, fill, sum", "Differences: naive, cudnn, flash")
+    known, naive, attention = by_shape(h200)
+    titles = ("Differences: copy, fill, sum", "Differences: naive", "Differences: cudnn, flash")
+    assert (known.title, naive.title, attention.title) == titles
     assert known.columns[2:7] == (
         *("HBM read – known", "HBM write – known", "HBM read, ncu – known", "HBM write, ncu – known"),
         "HBM, sampled – known",
     )
     assert row_of(known, "fill")[2:4] == ("0%", "+0.20%"), "it reads 0 B, as it should"
     assert attention.columns == (
-        *("kernel", "shape", "HBM read – ncu", "L2↔SM – ncu", "HBM write – ncu", "HBM, sampled – counter"),
+        *("kernel", "shape", "HBM write – known", "HBM read – ncu", "L2↔SM – ncu", "L2→SM – ncu", "HBM write – ncu"),
+        "HBM, sampled – counter",
         *("HBM, GPM – counter", "counting", "GPU time – events", "L2↔SM – requested"),
     )
     failed = row_of(attention, "cudnn", "(1, 16, 1024, 128) bfloat16, causal")
-    assert failed[2:] == ("+0.04%", "−0.25%", "+0.20%", "−2.42%·fail", "–", "45.0 ms", "+1.00%", "–")
+    sources = ("+0.20%", "+0.04%", "−0.25%", "0%", "+0.20%", "−2.42%·fail", "–", "45.0 ms", "+1.00%", "–")
+    assert failed[2:] == sources
+    assert naive.columns == (*attention.columns[:2], *attention.columns[3:]), "what naive writes, L2 may keep"
     assert 'class="number"' in table_html(attention), "a failed cell leaves its column one of numbers"
     index = [row[0] for row in attention.rows].index("cudnn")
-    assert attention.reasons[index][2].startswith("pass, within 1%: 6.29 MB by cupti-range, 6.29 MB by ncu.")
+    assert attention.reasons[index][3].startswith("pass, within 1% or 0.1 MB: 6.29 MB by cupti-range, 6.29 MB")
     assert by_shape(cpu) == (), "all equal or not checked: the limits say so in one row"
 
 
 def test_what_was_not_checked_has_its_reason(h200: Audit, cpu: Audit) -> None:
     table = reasons(h200)
-    assert table is not None and row_of(table, "24")[1::2] == ("3 shapes", REFUSED)
+    assert table is not None and row_of(table, "30")[1::2] == ("3 shapes", REFUSED)
     alone = reasons(cpu)
     assert alone is not None and len(alone.rows) == 1 and alone.rows[0][3] == NO_GPU
     assert reasons(with_verdicts(h200, PASS)) is None
@@ -158,12 +166,33 @@ def test_the_page_shows_the_newest_audit_and_names_a_broken_file(h200: Audit, cp
     at = page()
     assert not at.exception
     shown = html(at)
-    assert "309 of 311 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
+    assert "372 of 374 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
     assert "20270101T000000-audit-bad.json: This is not an audit" in shown
     assert "python -m profiler audit --device cuda:0" in shown and f"{h200.id}.json" in shown
     for title in ("Missed limits", "Limits", "Differences: copy, fill, sum", "Not checked"):
         assert title in shown
     assert [expander.label for expander in at.expander] == ["Every check"]
+
+
+def test_a_name_that_is_not_utf8_is_a_file_that_cannot_be_read(h200: Audit) -> None:
+    path = save(h200)
+    path.with_name(os.fsdecode(b"20270101-caf\xe9.json")).write_bytes(path.read_bytes())
+    at = page()
+    assert not at.exception
+    shown = html(at)
+    assert "20270101-caf\ufffd.json: It cannot be read: its name is not UTF-8; rename it." in shown
+    assert headline(h200).sentence in shown, "the newest that can be read"
+
+
+def test_a_folder_whose_name_is_not_utf8_is_shown_with_a_printable_name(
+    h200: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTESCOPE_RUNS", os.fsdecode(os.fsencode(tmp_path) + b"/runs\xe9"))
+    assert "/runs\ufffd/audits." in html(page())
+    save(h200)
+    at = page()
+    assert not at.exception
+    assert f"/runs\ufffd/audits/{h200.id}.json" in html(at)
 
 
 def test_text_from_a_file_stays_text(h200: Audit) -> None:

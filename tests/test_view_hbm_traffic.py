@@ -1,5 +1,6 @@
 """The HBM traffic page: formulas with numbers filled in, sources side by side, and what may not be drawn as fact."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import traffic_pictures
 from app.flow_chart import Band, Flow, flows
 from app.peak_check import above_peak, possible_hbm
 from app.picture import Picture, Table
@@ -115,6 +117,88 @@ def test_every_launch_of_naive_has_its_bar() -> None:
     assert [name.strip() for name in chart.layout.yaxis.ticktext] == ["naive", "QKᵀ", "scale", "softmax", "PV"]
 
 
+def launches_run(*launches: Measurement) -> Run:
+    """Naive with these measurements of launches alone."""
+    run = fake_runs.naive_run()
+    return replace(run, id="many", measurements=(*(m for m in run.measurements if m.launch is None), *launches))
+
+
+def moved(launch: str, read: float, write: float, source: str = "cupti-range") -> tuple[Measurement, ...]:
+    """A launch's two halves, in MB."""
+    halves = (("hbm_read_bytes", read), ("hbm_write_bytes", write))
+    return tuple(Measurement(name, size * 1e6, "B", source, launch=launch) for name, size in halves)
+
+
+def rows_of(chart: go.Figure) -> list[str]:
+    return [name.strip() for name in chart.layout.yaxis.ticktext]
+
+
+def test_of_many_launches_the_largest_have_a_row_and_the_others_are_summed() -> None:
+    """Launch i of 30 reads i and writes 2 i MB; 7 to 30 are drawn, 1 to 6 together move 21 + 42 = 63 MB."""
+    run = launches_run(*(part for i in range(1, 31) for part in moved(f"k{i}", i, 2 * i)))
+    chart = chart_of((run,), "HBM bytes by launch")
+    assert rows_of(chart) == ["naive", *(f"k{i}" for i in range(7, 31)), "6 more launches"]
+    read, write = chart.data
+    # GB, as the whole Run's bar.
+    assert (read.x[-1], write.x[-1]) == (pytest.approx(0.021), pytest.approx(0.042))
+    assert chart.layout.annotations[-1].text == "<b>63.0 MB</b>"
+    (picture,) = [item for item in hbm_traffic.sheet((run,), LIGHT).items if item.title == "HBM bytes by launch"]
+    assert picture.caption.endswith("The 24 launches with the most bytes have a row each, the others share one.")
+
+
+def test_a_sum_with_an_unknown_launch_is_not_known() -> None:
+    """27 launches, one without its writes: it is among the 3 that share a row."""
+    lost = Measurement("hbm_write_bytes", None, "B", "cupti-range", "the range was cut")
+    known = [part for i in range(1, 27) for part in moved(f"k{i}", i, 2 * i)]
+    run = launches_run(moved("k27", 99, 99)[0], replace(lost, launch="k27"), *known)
+    chart = chart_of((run,), "HBM bytes by launch")
+    assert rows_of(chart)[-1] == "3 more launches"
+    note = chart.layout.annotations[-1]
+    assert (note.text, note.hovertext) == ("– not known", "1 of them not known: the range was cut")
+
+
+def test_a_launch_without_its_halves_makes_the_sum_one_grey_part() -> None:
+    """1 B read and 2 written, and 3 B that nobody split: 6 B."""
+    split = Stack("a", (Part("read", 1.0, "#1"), Part("write", 2.0, "#2")))
+    row = traffic_pictures._together([split, Stack("b", (Part("both", 3.0, "#3"),), mark=4)])
+    assert [(part.name, part.value) for part in row.parts] == [("read and written", 6.0)]
+    assert row.mark is None, "one of the two has no mark"
+
+
+def test_a_launch_that_two_sources_counted_has_one_row() -> None:
+    both = [part for source in ("cupti-range", "ncu") for name in "ab" for part in moved(name, 1, 1, source)]
+    assert rows_of(chart_of((launches_run(*both),), "HBM bytes by launch")) == ["naive", "a", "b"]
+
+
+def test_250_launches_are_drawn_at_once() -> None:
+    """One plotly call for each bar and label took 16 s."""
+    found = compare([launches_run(*(part for i in range(250) for part in moved(f"k{i}", i + 1, i + 1)))])
+    begun = time.process_time()
+    picture = traffic_pictures.by_launch(found, LIGHT)
+    assert time.process_time() - begun < 1.0
+    assert len(rows_of(picture.chart)) == 26 and rows_of(picture.chart)[-1] == "226 more launches"
+    many = [Stack(str(i), (Part("read", 1.0, "#000000"),), mark=2.0, lines=("x",)) for i in range(2_000)]
+    begun = time.process_time()
+    assert len(stacks(many, "bytes", LIGHT).data) == 1
+    assert time.process_time() - begun < 3.0
+
+
+def test_the_parts_of_each_row_lie_on_each_other_in_their_order() -> None:
+    """Rows of two, one and no parts: the first trace holds the first parts, the second the second ones."""
+    rows = [Stack("a", (Part("read", 1.0, "#000001"), Part("write", 2.0, "#000002")), lines=("below",))]
+    rows += [Stack("b", ()), Stack("c", (Part("both", 4.0, "#000003"),))]
+    first, second = stacks(rows, "bytes", LIGHT).data
+    # A row is 22 high and 12 apart, a line of words 17: the middles are at 17, 68 and 102.
+    assert (list(first.x), list(first.y), list(first.marker.color)) == ([1, 4], [17, 102], ["#000001", "#000003"])
+    assert (list(second.x), list(second.y), list(second.marker.color)) == ([2], [17], ["#000002"])
+
+
+def test_a_long_name_leaves_room_for_the_bars() -> None:
+    chart = stacks([Stack("k" * 500, (Part("read", 1.0, "#000000"),))], "bytes", LIGHT)
+    assert chart.layout.yaxis.ticktext == ("k" * 47 + "…",)
+    assert chart.data[0].hovertext == ("k" * 500 + ": read 1 B",)
+
+
 def test_only_runs_of_one_problem_are_compared_and_the_page_says_so() -> None:
     other = fake_runs.cpu_run()
     shown = hbm_traffic.sheet((fake_runs.naive_run(), other), LIGHT)
@@ -184,10 +268,22 @@ def _page() -> None:
     view.render(st.session_state.runs)
 
 
+def with_gaps(run: Run) -> Run:
+    """Without every tenth of the first 500 samples."""
+    kept = [i for i in range(len(run.series[0].seconds)) if i >= 500 or i % 10]
+
+    def thinned(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(values[i] for i in kept)
+
+    series = (replace(one, seconds=thinned(one.seconds), values=thinned(one.values)) for one in run.series)
+    return replace(run, id="with-gaps", series=tuple(series))
+
+
 def test_page_draws_any_subset_of_runs() -> None:
     sampled = (fake_runs.sampled_naive_run(), fake_runs.flash_run())
     plain = (fake_runs.naive_run(), fake_runs.flash_run())
-    for runs in ((), (fake_runs.naive_run(),), (fake_runs.cpu_run(),), plain, sampled):
+    odd = (launches_run(*(part for i in range(250) for part in moved(f"k{i}", i, i))), with_gaps(sampled[0]))
+    for runs in ((), (fake_runs.naive_run(),), (fake_runs.cpu_run(),), plain, sampled, odd):
         app = AppTest.from_function(_page, default_timeout=30)
         app.session_state["runs"] = runs
         app.run()

@@ -6,6 +6,7 @@ from app import page
 from app.audit_table import by_shape, every_check, figures, headline, limits, missed, reasons
 from app.picture import Headline
 from profiler.audit import audits_folder, newest, runs_of
+from profiler.plausible import printable
 from profiler.run import Run
 
 TITLE = "Audit"
@@ -26,7 +27,7 @@ def render(runs: tuple[Run, ...]) -> None:
     audit = found.audit
     if audit is None:
         page.headline(Headline("No audit has been made yet.", WHAT))
-        with page.card("Make one", f"It takes a minute or two and is kept in {audits_folder()}."):
+        with page.card("Make one", f"It takes a minute or two and is kept in {printable(str(audits_folder()))}."):
             st.code(COMMAND, language="bash")
         return
     page.headline(headline(audit))
@@ -39,5 +40,7 @@ def render(runs: tuple[Run, ...]) -> None:
         st.caption(whole.caption)
         st.html(page.table_html(whole))
     if audit.run_ids:
-        st.html(page.item_html(f"Its Runs are in {runs_of(audit.id)}", "The Runs page opens a file of them."))
-    st.html(page.item_html(f"Repeat with {COMMAND} --device {audit.device.device}", f"Saved as {found.path}"))
+        place = printable(str(runs_of(audit.id)))
+        st.html(page.item_html(f"Its Runs are in {place}", "The Runs page opens a file of them."))
+    saved = printable(str(found.path))
+    st.html(page.item_html(f"Repeat with {COMMAND} --device {audit.device.device}", f"Saved as {saved}"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from app import page, recorded, session
+from app.asked import asked
 from app.command import command
 from app.history import MOST_FILES, Entry, Folder, read_folder
 from app.picture import Headline, Table
@@ -14,6 +15,7 @@ from app.selection import names
 from app.style import SOURCE_BADGE, error, seconds, traffic
 from kernels.problem import TileConfig
 from profiler.codec import NotARun
+from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
 from profiler.store import runs_folder
 
@@ -42,7 +44,8 @@ def _headline(runs: Sequence[Run], saved: Folder) -> Headline:
     count = len(saved.entries)
     kept = f"{count} saved Run{'' if count == 1 else 's'}" if count else "No Run is saved yet"
     shown = f", {len(runs)} shown on every page" if runs else ""
-    return Headline(f"{kept}{shown}.", f"Saved in {runs_folder()}, the newest {MOST_FILES} files are listed.")
+    place = printable(str(runs_folder()))
+    return Headline(f"{kept}{shown}.", f"Saved in {place}, the newest {MOST_FILES} files are listed.")
 
 
 def _shown(runs: tuple[Run, ...]) -> None:
@@ -111,10 +114,11 @@ def _history(saved: Folder) -> None:
             "problem": [entry.workload.problem.label for entry in entries],
             "tile": [_tile(entry) for entry in entries],
             "device": [_device(entry) for entry in entries],
-            "L2": [entry.workload.l2 if entry.workload.on_gpu else "–" for entry in entries],
         }
         for index, column in enumerate(("HBM", "time", "error")):
             rows[column] = [_badged(_numbers(entry)[index], entry.sources[index]) for entry in entries]
+        how = [asked(entry.workload) for entry in entries]
+        rows |= {name: [one[name] for one in how] for name in how[0]}
         picked = st.dataframe(rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="history")
         chosen = [entries[index] for index in picked["selection"]["rows"] if index < len(entries)]
         label = f"Show {len(chosen)} selected" if chosen else "Show selected"

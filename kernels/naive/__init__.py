@@ -1,7 +1,7 @@
 """Naive attention: the score matrix is written to HBM and read back between launches."""
 
 from kernels.base import AttentionKernel
-from kernels.naive.schedule import schedule, temporaries
+from kernels.naive.schedule import l2_sm_bounds, schedule, temporaries
 
 KERNEL = AttentionKernel(
     name="naive",
@@ -12,4 +12,5 @@ KERNEL = AttentionKernel(
     refuse_shared_memory=None,
     is_tiled=False,
     has_trace=False,
+    l2_sm_bounds=l2_sm_bounds,
 )

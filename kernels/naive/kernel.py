@@ -6,6 +6,7 @@ Grid      the library's
 Tiles     the library's
 State     none: softmax sees whole rows
 HBM       requested read and written: the operands of each launch (equals schedule(); a test checks it)
+L2↔SM     at least that; products re-read operands for tiles of 64 × 64 or more, each head its mask (l2_sm_bounds())
 Numerics  S and P in the inputs' dtype, products accumulated in float32, mask −inf; float32 means ieee float32
 Paper     Dao et al. 2022, Algorithm 0 (standard attention)
 """

@@ -3,6 +3,8 @@
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Launch, Schedule
 
+SMALLEST_GEMM_TILE = 64
+
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     """The launches with their operands' bytes, each operand counted once.
@@ -26,6 +28,22 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     if blind := problem.blind_queries:
         launches.append(Launch("blind_rows", {}, {"o": size["o"] // problem.seq_len_q * blind}))
     return Schedule("naive", problem, tuple(launches))
+
+
+def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
+    """Fewest and most bytes that cross between L2 and the SMs, reads and writes together.
+
+    Every operand crosses at least once. The library's products re-read theirs for every tile of the result, of which
+    SMALLEST_GEMM_TILE × SMALLEST_GEMM_TILE is taken to be the smallest; each head reads the mask for itself.
+    """
+    size, scores = problem.tensor_bytes, problem.score_bytes
+    rows = -(-problem.group * problem.seq_len_q // SMALLEST_GEMM_TILE)
+    keys, columns = (-(-count // SMALLEST_GEMM_TILE) for count in (problem.seq_len_kv, problem.head_dim))
+    found = schedule(problem, tile)
+    fewest = found.requested_read_bytes + found.requested_write_bytes
+    again = (keys - 1) * size["q"] + (rows - 1) * (size["k"] + size["v"]) + (columns - 1) * scores
+    masks = problem.batch * problem.heads - 1 if problem.is_masked else 0
+    return fewest, fewest + again + masks * problem.seq_len_q * problem.seq_len_kv
 
 
 def temporaries(problem: AttentionProblem) -> dict[str, int]:

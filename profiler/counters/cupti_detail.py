@@ -1,4 +1,4 @@
-"""Tensor-core FLOPs, spill traffic, what L2 sent to the SMs and its hit rate, by counters that need several passes."""
+"""Tensor-core FLOPs, spill traffic and L2's hit rate, by counters that need several passes."""
 
 import statistics
 
@@ -16,21 +16,17 @@ UNITS = {
     "tensor_flops": "FLOP",
     "spill_read_bytes": "B",
     "spill_write_bytes": "B",
-    "l2_to_sm_bytes": "B",
-    "l2_sm_read_bytes": "B",
     "l2_hit_percent": "%",
 }
 MEANINGS = {
     "spill_read_bytes": "bytes loaded from local memory, as L1 was asked for them",
     "spill_write_bytes": "bytes stored to local memory, as L1 was asked to",
-    "l2_to_sm_bytes": "bytes that arrived at the SMs' L1 over the crossbar, without what the SMs wrote",
-    "l2_sm_read_bytes": "L2 sectors that the SMs read × 32 B, those that several SMs read at once counted once",
     "l2_hit_percent": "share of the sectors asked of L2 that it held",
 }
 
 
 def measure(load: Load) -> Reading:
-    """tensor_flops, spills, l2_to_sm_bytes, l2_sm_read_bytes and l2_hit_percent, of the whole and of each launch.
+    """tensor_flops, spills and l2_hit_percent, of the whole and of each launch.
 
     CUPTI counts the set in several passes, and the work runs anew for each, with L2 prepared alike. What the chip has
     no metric for is None with that reason; the rest counts.

@@ -1,62 +1,86 @@
 """HBM and L2↔SM bytes by the GPU's hardware counters, for the whole pass and for each of its launches."""
 
 import statistics
-from collections.abc import Sequence
+from collections import Counter as Counts
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
-from profiler.cupti.chip import chip_metrics
-from profiler.cupti.host import traffic_metrics
+from profiler.cupti.chip import chip_traffic
+from profiler.cupti.host import SECTOR_BYTES
+from profiler.cupti.launches import watched_launches
 from profiler.cupti.library import CuptiError
 from profiler.cupti.permission import unavailable
 from profiler.cupti.ranges import RangeProfiler, Ranges
+from profiler.launched import names_of
 from profiler.run import Measurement, spread_of
 
 READ_PASSES, WRITE_PASSES = 3, 2
 OWN = ("run", "drained", "drain")  # ranges that are no launch's
-UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
+KERNEL = ", kernel "  # stands between a launch and the number of its kernel
+ANOTHER_SUBSCRIBER = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+QUANTITIES = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
+# What each counts, by name; of the last two a chip may have none in the same pass.
+MEANINGS = {
+    "hbm_read_bytes": "dram read bytes",
+    "hbm_write_bytes": "dram write bytes",
+    "l2_sm_bytes": f"L2 sectors from and to the SMs × {SECTOR_BYTES} B",
+    "l2_to_sm_bytes": "bytes that arrived at the SMs' L1 over the crossbar, without what the SMs wrote",
+    "l2_sm_read_bytes": f"L2 sectors read for the SMs × {SECTOR_BYTES} B, what several SMs read at once counted once",
+}
+
+Values = dict[str, float]
 
 
 def measure(load: Load) -> Reading:
-    """hbm_read_bytes, hbm_write_bytes, l2_sm_bytes, and the same with the time for each launch, in one pass.
+    """hbm_read_bytes, hbm_write_bytes and l2_sm_bytes of a pass, the same of each launch, and which kernels it made.
 
-    gpu_time_seconds of a launch is its range's and holds the start of the launch too, which is much of a short one.
     What a pass wrote may still lie in L2 when its range ends. So, if the Workload asks for the drain, writes are
     counted in ranges of their own that end with it: a read of clean lines that pushes every dirty one out; what a
-    drain alone writes is subtracted.
+    drain alone writes is subtracted. A launch of several kernels is counted kernel by kernel, with their times.
     """
     try:
-        values, launch_names = _collect(load)
+        values, launches, kernels = _collect(load)
+        named = names_of(kernels) if kernels is not None else Reading()
+        if kernels is not None and len({launch for launch, _ in kernels}) < len(kernels):
+            named, launches = _by_kernel(load, kernels)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
-    l2 = f"{load.l2} L2"
-    whole = values["run"]
-    reads, writes, crossings = (
-        tuple(v[q] for v in whole) for q in ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
-    )
+    counted = {q: tuple(each[q] for each in values["run"]) for q in MEANINGS if q in values["run"][0]}
     until = "the pass ends, without what it wrote and L2 still holds"
     if load.drain:
         until = "L2 holds no dirty line"
-        drain_writes = statistics.median(v["hbm_write_bytes"] for v in values["drain"])
-        writes = tuple(max(0.0, v["hbm_write_bytes"] - drain_writes) for v in values["drained"])
-    measurements = [
-        _median("hbm_read_bytes", reads, f"dram read bytes, {l2}"),
-        _median("hbm_write_bytes", writes, f"dram write bytes until {until}, {l2}"),
-        _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × 32 B, {l2}"),
-    ]
-    note = f"one pass, {l2} at its first launch; a write still in L2 when its launch ends counts for a later one"
-    for name, (found,) in ((name, values[name]) for name in launch_names):
-        measurements += [Measurement(q, found[q], UNITS[q], "cupti-range", note, launch=name) for q in UNITS]
-    return Reading(tuple(measurements), {"hbm_read_bytes": reads, "hbm_write_bytes": writes, "l2_sm_bytes": crossings})
+        alone = statistics.median(each["hbm_write_bytes"] for each in values["drain"])
+        counted["hbm_write_bytes"] = tuple(max(0.0, each["hbm_write_bytes"] - alone) for each in values["drained"])
+    measurements = []
+    for quantity, each in counted.items():
+        what = MEANINGS[quantity] + (f" until {until}" if quantity == "hbm_write_bytes" else "")
+        note = f"{what}, {load.l2} L2, median of {len(each)} passes"
+        value = statistics.median(each)
+        measurements.append(Measurement(quantity, value, "B", "cupti-range", note, spread_of(each)))
+    for name, found in launches:
+        measurements += _of_a_launch(name, found, load.l2)
+    samples = {quantity: counted[quantity] for quantity in QUANTITIES}
+    return Reading((*measurements, *named.measurements), samples, kernels=named.kernels)
 
 
-def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
-    """Values of every range by its name (those of OWN, then launch names), and the launch names."""
-    traffic = traffic_metrics(chip_metrics()[1])
+def _of_a_launch(name: str, found: Values, l2: str) -> list[Measurement]:
+    """A range's own time holds the start of the launch too; that of a kernel counted by itself does not."""
+    note = f"one pass, {l2} L2 at its first launch; a write still in L2 when its launch ends counts for a later one"
+    units = {**dict.fromkeys(MEANINGS, "B"), **({"gpu_time_seconds": "s"} if KERNEL in name else {})}
+    return [Measurement(q, found[q], unit, "cupti-range", note, launch=name) for q, unit in units.items() if q in found]
+
+
+def _collect(load: Load) -> tuple[dict[str, list[Values]], list[tuple[str, Values]], list[tuple[str, str]] | None]:
+    """Values of every range of OWN by name; of each launch; and the kernels of the counted launches, by launch.
+
+    The kernels are None where another profiler in this process is told of them.
+    """
+    traffic = chip_traffic()
     load.evict_l2()  # makes the scratch buffer
-    launches = len(load.launch_names)
     # CUPTI's start-up time grows with the ranges it must hold.
-    max_ranges = READ_PASSES + WRITE_PASSES + 1 + launches
+    max_ranges = READ_PASSES + WRITE_PASSES + 1 + len(load.launch_names)
     with RangeProfiler(traffic.names, max_ranges) as profiler, profiler.collecting() as ranges:
         for _ in range(READ_PASSES):
             load.prepare_l2()
@@ -65,11 +89,46 @@ def _collect(load: Load) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
         if load.drain:
             _count_writes(load, ranges)
         load.prepare_l2()
-        load.launch(hook=ranges.range)
-    values: dict[str, list[dict[str, float]]] = {}
-    for name, found in ranges.values:
-        values.setdefault(name, []).append(traffic.traffic(found))
-    return values, [name for name in values if name not in OWN]
+        kernels = _count_launches(load, ranges)
+    found = [(name, traffic.traffic(counted)) for name, counted in ranges.values]
+    values = {own: [each for name, each in found if name == own] for own in OWN}
+    return values, [(name, each) for name, each in found if name not in OWN], kernels
+
+
+def _count_launches(load: Load, ranges: Ranges) -> list[tuple[str, str]] | None:
+    try:
+        with watched_launches(ranges.cupti) as seen:
+
+            @contextmanager
+            def counted(name: str) -> Iterator[None]:
+                with ranges.range(name), seen.launch(name):
+                    yield
+
+            load.launch(hook=counted)
+            return seen.kernels
+    except CuptiError as error:
+        if error.code != ANOTHER_SUBSCRIBER:
+            raise
+    load.launch(hook=ranges.range)
+    return None
+
+
+def _by_kernel(load: Load, kernels: Sequence[tuple[str, str]]) -> tuple[Reading, list[tuple[str, Values]]]:
+    """Names and values of each kernel of one more pass, in which every kernel is a range of its own.
+
+    A kernel is named after its launch, with its number where the launch makes several.
+    """
+    traffic = chip_traffic()
+    made = Counts(launch for launch, _ in kernels)
+    numbers: Counts[str] = Counts()
+    labels = []
+    for launch, _ in kernels:
+        numbers[launch] += 1
+        labels.append(launch if made[launch] == 1 else f"{launch}{KERNEL}{numbers[launch]}")
+    with RangeProfiler(traffic.names) as profiler:
+        found = profiler.collect_kernels(load.launch, len(kernels), prepare=load.prepare_l2)
+    named = names_of([(label, kernel) for label, (_, kernel) in zip(labels, kernels, strict=True)])
+    return named, [(label, traffic.traffic(each)) for label, each in zip(labels, found, strict=True)]
 
 
 def _count_writes(load: Load, ranges: Ranges) -> None:
@@ -82,17 +141,12 @@ def _count_writes(load: Load, ranges: Ranges) -> None:
         load.evict_l2()
 
 
-def _median(name: str, values: Sequence[float], note: str) -> Measurement:
-    note = f"{note}, median of {len(values)} passes"
-    return Measurement(name, statistics.median(values), "B", "cupti-range", note, spread_of(tuple(values)))
-
-
 COUNTER = Counter(
     name="cupti_range",
     title="Hardware counters (CUPTI)",
     order=40,
     phase="count",
-    quantities=tuple((name, unit, "cupti-range") for name, unit in UNITS.items() if unit == "B"),
+    quantities=tuple((name, "B", "cupti-range") for name in QUANTITIES),
     unavailable=unavailable,
     measure=measure,
 )

@@ -3,16 +3,15 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from time import perf_counter_ns, sleep
 
 import numpy as np
-from numpy.typing import NDArray
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.chip import chip_metrics
-from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, TrafficMetrics, traffic_metrics
+from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.cupti.library import load as load_cupti
 from profiler.cupti.permission import why_not
@@ -24,55 +23,76 @@ from profiler.nvml import NoGpu, open_nvml
 from profiler.run import DeviceInfo, LaunchSpan, Measurement, Series, spread_of
 
 QUANTITIES = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
-READ_PASSES, WRITE_PASSES = 3, 2
+PASSES = 3  # one where three would take more than MAX_SAMPLES
 INTERVAL_NS = 20_000
 MAX_SAMPLES = 2**15  # 512 MiB of raw samples
 STORED_SAMPLES = 20_000
 # What sampling may take longer than when it was timed: clocks vary, and the host lets the GPU wait.
 SLOWER, SLACK_NS, SLACK_SAMPLES = 2, 60_000_000, 64
-GAP_SECONDS, GAP_INTERVALS = 5e-4, 5
-HELD = 0.9
+GAP_SECONDS, GAP_INTERVALS = 5e-4, 15
+SHOWN_IDLE = 10  # samples before a pass and after it
+BUSY, HELD = 0.01, 0.99
 FIRST_VERSION = 130_000  # CUDA 13.0; in 12.8 no chip has metrics of HBM bytes for PM sampling
-DRAIN = "drain"
+PREPARE, DRAIN = "prepare", "drain"
+DRAINED, UNDRAINED, DRAIN_ALONE = (PREPARE, "pass", DRAIN), (PREPARE, "pass"), (PREPARE, DRAIN)
 
 Span = tuple[str, int, int]  # name, start and end in ns
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one Load is sampled; the metrics are the chip's, the samples are all that one sampling may take."""
+    """How one Load is sampled: what runs between idle gaps, and the most samples that may take."""
 
-    traffic: TrafficMetrics
+    parts: tuple[str, ...]
     interval_ns: int
     max_samples: int
 
 
-def measure(load: Load) -> Reading:
-    """hbm_read_bytes, hbm_write_bytes and l2_sm_bytes of a pass as sums over all samples, and one pass over time.
+@dataclass(frozen=True)
+class Window:
+    """One part of a Plan and when its work ran, in ns of the samples' clock: launches by name, or the part itself."""
 
-    Each sampling is on its own, from an idle GPU to an idle GPU, so that a sum needs no common clock. If the Workload
-    asks for the drain, writes are those of samplings that end with it, a read of clean lines that pushes every dirty
-    one out, less what a drain alone writes. The series is of the first of these, with its launches marked.
+    part: str
+    spans: tuple[Span, ...]
+
+    @property
+    def start(self) -> int:
+        """When its first work began."""
+        return self.spans[0][1]
+
+    @property
+    def end(self) -> int:
+        """When its last work ended."""
+        return self.spans[-1][2]
+
+
+def measure(load: Load) -> Reading:
+    """hbm_read_bytes, hbm_write_bytes and l2_sm_bytes of a pass as sums of samples, and the first pass over time.
+
+    All passes are in one sampling, each from an idle GPU to an idle GPU. If the Workload asks for the drain, writes
+    are those until the end of a drain that follows the pass, a read of clean lines that pushes every dirty one out,
+    less what a drain alone writes.
     """
     try:
+        traffic = traffic_metrics(chip_metrics(PM_SAMPLING)[1])
         plan = _plan(load)
-        passes = [_sample(plan, load.prepare_l2, load.launch) for _ in range(READ_PASSES)]
-        marked = [_sample_marked(plan, load) for _ in range(WRITE_PASSES if load.drain else 1)]
-        drain = _sample(plan, load.evict_l2, load.evict_l2) if load.drain else None
+        with PmSampler((traffic.read, traffic.write, traffic.sectors)) as sampler:
+            samples, windows = _sample(sampler, plan, load)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
-    reads, writes, crossings = (tuple(float(s.values[name].sum()) for s in passes) for name in QUANTITIES)
-    until = "the pass ends, without what it wrote and L2 still holds"
-    if drain is not None:
+    passes = [window for window in windows if window.part == "pass"]
+    reads, writes, crossings = (tuple(_total(samples, w.start, w.end, q) for w in passes) for q in QUANTITIES)
+    until, shown_end = "the pass ends, without what it wrote and L2 still holds", passes[0].end
+    if load.drain:
         until = "L2 holds no dirty line"
-        drain_writes = drain.values["hbm_write_bytes"].sum()
-        writes = tuple(max(0.0, float(s.values["hbm_write_bytes"].sum() - drain_writes)) for s, _ in marked)
-    shown, spans = marked[0]
-    how = f"{load.l2} L2, device-wide, samples of {_mean_seconds(shown) * 1e6:.4g} µs"
+        *drains, alone = (window for window in windows if window.part == DRAIN)
+        of_a_drain = _total(samples, alone.start, alone.end, "hbm_write_bytes")
+        ends = [(window.start, drain.end) for window, drain in zip(passes, drains, strict=True)]
+        writes = tuple(max(0.0, _total(samples, *both, "hbm_write_bytes") - of_a_drain) for both in ends)
+        shown_end = drains[0].end
+    how = f"{load.l2} L2, device-wide, samples of {_mean_seconds(samples) * 1e6:.4g} µs"
     if plan.interval_ns > INTERVAL_NS:
         how += f", longer than {INTERVAL_NS / 1e3:.0f} µs so that {MAX_SAMPLES:,} suffice"
-    if not spans:
-        how += "; launches are not marked, since the samples' clock is neither the GPU's %globaltimer nor the host's"
     if others := _others(load.device):
         how += f"; {others}"
     measurements = (
@@ -80,79 +100,109 @@ def measure(load: Load) -> Reading:
         _median("hbm_write_bytes", writes, f"dram write bytes until {until}, {how}"),
         _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × {SECTOR_BYTES} B, {how}"),
     )
+    shown = _between(samples, passes[0].start, shown_end, SHOWN_IDLE)
+    zero = int(shown.start_ns[0])
+    first = [span for window in windows for span in window.spans if zero <= span[1] and span[2] <= shown.end_ns[-1]]
+    spans = tuple(LaunchSpan(name, (start - zero) * 1e-9, (end - zero) * 1e-9) for name, start, end in first)
     return Reading(measurements, series=_series(shown), spans=spans)
 
 
 def _plan(load: Load) -> Plan:
-    """An interval of INTERVAL_NS, or longer where one sampling would take more than MAX_SAMPLES."""
-    traffic = traffic_metrics(chip_metrics(PM_SAMPLING)[1])
-    for _ in range(2):  # the first time kernels are compiled and buffers made
-        load.synchronize()
-        begin = perf_counter_ns()
-        load.launch()
-        load.evict_l2()
-        load.synchronize()
-    longest_ns = SLOWER * (perf_counter_ns() - begin) + SLACK_NS
+    """An interval of INTERVAL_NS, or longer where even one pass would take more than MAX_SAMPLES."""
+    times = {"pass": _host_ns(load, load.launch), DRAIN: _host_ns(load, load.evict_l2)}
+    times[PREPARE] = times["pass"] if load.l2 == "warm" else times[DRAIN]
+    for passes in (PASSES, 1):
+        parts = (DRAINED if load.drain else UNDRAINED) * passes + (DRAIN_ALONE if load.drain else ())
+        longest_ns = SLOWER * sum(times[part] for part in parts) + SLACK_NS
+        if longest_ns <= INTERVAL_NS * (MAX_SAMPLES - SLACK_SAMPLES):
+            break
     microseconds = -(-longest_ns // (1_000 * (MAX_SAMPLES - SLACK_SAMPLES)))
     interval_ns = max(INTERVAL_NS, 1_000 * microseconds)
-    return Plan(traffic, interval_ns, -(-longest_ns // interval_ns) + SLACK_SAMPLES)
+    return Plan(parts, interval_ns, -(-longest_ns // interval_ns) + SLACK_SAMPLES)
 
 
-def _sample(plan: Plan, prepare: Callable[[], object], work: Callable[[], object]) -> Samples:
-    """Samples of `work` by QUANTITIES, in bytes.
+def _host_ns(load: Load, work: Callable[[], object]) -> int:
+    """What the host waits for `work`, the second time: at the first kernels are compiled and buffers made."""
+    for _ in range(2):
+        load.synchronize()
+        begin = perf_counter_ns()
+        work()
+        load.synchronize()
+    return perf_counter_ns() - begin
 
-    The sampler is a new one each time: CUPTI does not say that one can start again.
+
+def _sample(sampler: PmSampler, plan: Plan, load: Load) -> tuple[Samples, tuple[Window, ...]]:
+    """Samples of all parts, in bytes by QUANTITIES, and when each part ran.
+
+    NVIDIA does not say whose clock gives samples their times. On an H200 it is the GPU's %globaltimer. Where it is
+    neither that nor the host's, the first busy sample is taken for the first part. Raises CuptiError unless, in one of
+    these, each part holds the traffic around it.
     """
-    traffic = plan.traffic
-    with PmSampler((traffic.read, traffic.write, traffic.sectors)) as sampler:
-        prepare()
-        with sampler.sampling(plan.interval_ns, plan.max_samples):
-            work()
+    clock = GpuClock(load.device.device, sum(_count(part, load) for part in plan.parts))
+    gap = max(GAP_SECONDS, GAP_INTERVALS * plan.interval_ns * 1e-9)
+    with sampler.sampling(plan.interval_ns, plan.max_samples):
+        for part in plan.parts:
+            load.synchronize()
+            sleep(gap)
+            load.spin()  # so that marks and work follow one another without the host between
+            if part == "pass":
+                load.launch(hook=clock.span)
+                continue
+            with clock.span(part):
+                if part == PREPARE:
+                    load.prepare_l2()
+                else:
+                    load.evict_l2()
     read, write, sectors = sampler.samples.values.values()
     values = dict(zip(QUANTITIES, (read, write, sectors * SECTOR_BYTES), strict=True))
-    return Samples(sampler.samples.start_ns, sampler.samples.end_ns, values)
+    samples = Samples(sampler.samples.start_ns, sampler.samples.end_ns, values)
+    marks = clock.spans()
+    if len(marks) != sum(_count(part, load) for part in plan.parts):
+        raise CuptiError("No GPU counters: the work did not mark each of its launches. Report its kernel.")
+    crossed = values["l2_sm_bytes"]
+    busy = samples.start_ns[int(np.argmax(crossed > BUSY * crossed.max()))] - marks[0][1]
+    for shift in (0, clock.host_ahead_ns, int(busy)):
+        left = iter([(name, start + shift, end + shift) for name, start, end in marks])
+        windows = tuple(Window(part, tuple(islice(left, _count(part, load)))) for part in plan.parts)
+        if _hold(samples, windows):
+            return samples, windows
+    raise CuptiError(
+        "No GPU counters: CUPTI's samples do not show the work where the GPU's clock says that it ran, so one pass "
+        "cannot be told from the next. Repeat the measurement; if it stays so, report the versions of CUPTI and driver."
+    )
 
 
-def _sample_marked(plan: Plan, load: Load) -> tuple[Samples, tuple[LaunchSpan, ...]]:
-    """Samples of a pass and, if the Load asks for it, of a drain after an idle gap; each launch and the drain as spans.
+def _count(part: str, load: Load) -> int:
+    return len(load.launch_names) if part == "pass" else 1
 
-    NVIDIA does not say whose clock gives samples their times. They are compared with the GPU's, and with the host's,
-    to which CUPTI converts the times of its activity records.
+
+def _hold(samples: Samples, windows: Sequence[Window]) -> bool:
+    """Whether each part holds HELD of what crossed between L2 and the SMs around it, half-way to its neighbours.
+
+    Only kernels make that move, while HBM has some traffic of its own.
     """
-    clock = GpuClock(load.device.device, len(load.launch_names) + 1)
-
-    def work() -> None:
-        load.launch(hook=clock.span)
-        if load.drain:
-            load.synchronize()
-            sleep(max(GAP_SECONDS, GAP_INTERVALS * plan.interval_ns * 1e-9))
-            with clock.span(DRAIN):
-                load.evict_l2()
-
-    samples = _sample(plan, load.prepare_l2, work)
-    for shift in (0, clock.host_ahead_ns):
-        spans = [(name, start + shift, end + shift) for name, start, end in clock.spans()]
-        if _hold(samples, spans):
-            zero = int(samples.start_ns[0])
-            return samples, tuple(LaunchSpan(name, (a - zero) * 1e-9, (b - zero) * 1e-9) for name, a, b in spans)
-    return samples, ()
-
-
-def _hold(samples: Samples, spans: Sequence[Span]) -> bool:
-    """Whether the launches hold HELD of the bytes around them, and so the drain; half-way between is the border."""
-    windows = [(spans[0][1], max(end for name, _, end in spans if name != DRAIN))]
-    windows += [(start, end) for name, start, end in spans if name == DRAIN]
-    if windows[0][0] < samples.start_ns[0] or windows[-1][1] > samples.end_ns[-1]:
+    if windows[0].start < samples.start_ns[0] or windows[-1].end > samples.end_ns[-1]:
         return False
-    crossed: NDArray[np.float64] = sum(samples.values.values(), np.zeros(len(samples.start_ns)))
-    borders = [(end + start) // 2 for (_, end), (start, _) in pairwise(windows)]
+    crossed = samples.values["l2_sm_bytes"]
+    borders = [(before.end + after.start) // 2 for before, after in pairwise(windows)]
     around = np.searchsorted(borders, (samples.start_ns + samples.end_ns) // 2, side="right")
-    for number, (start, end) in enumerate(windows):
-        near = around == number
-        inside = near & (samples.end_ns > start) & (samples.start_ns < end)
-        if not crossed[inside].sum() >= HELD * crossed[near].sum() > 0:
+    for number, window in enumerate(windows):
+        near = crossed[around == number].sum()
+        if not _total(samples, window.start, window.end, "l2_sm_bytes") >= HELD * near > 0:
             return False
     return True
+
+
+def _total(samples: Samples, start: int, end: int, quantity: str) -> float:
+    return float(_between(samples, start, end, 1).values[quantity].sum())
+
+
+def _between(samples: Samples, start: int, end: int, idle: int) -> Samples:
+    """Those from `idle` samples before `start` to as many after `end`."""
+    margin = idle * int(np.median(samples.end_ns - samples.start_ns))
+    kept = (samples.end_ns > start - margin) & (samples.start_ns < end + margin)
+    values = {name: each[kept] for name, each in samples.values.items()}
+    return Samples(samples.start_ns[kept], samples.end_ns[kept], values)
 
 
 def _series(samples: Samples) -> tuple[Series, ...]:
@@ -220,5 +270,4 @@ COUNTER = Counter(
     quantities=tuple((name, "B", "cupti-sampling") for name in QUANTITIES),
     unavailable=unavailable,
     measure=measure,
-    is_slow=True,
 )

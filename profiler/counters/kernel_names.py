@@ -1,37 +1,45 @@
-"""Which kernels a pass really launches: a library's choice, by the name that the driver knows."""
-
-from dataclasses import replace
+"""Which kernels a pass launches where no counters can be read: CUPTI's callbacks need no permission."""
 
 from profiler.bench import Load
-from profiler.counter import Counter, Reading
-from profiler.launched import launched_kernels
-from profiler.plausible import MAX_LAUNCHES, printable
-from profiler.run import DeviceInfo, Measurement
+from profiler.counter import Counter, Reading, Unavailable
+from profiler.cupti.driver import cuda_driver
+from profiler.cupti.launches import watched_launches
+from profiler.cupti.library import CuptiError
+from profiler.cupti.library import load as load_cupti
+from profiler.launched import KERNELS, names_of
+from profiler.run import DeviceInfo
 
 
 def measure(load: Load) -> Reading:
-    """kernels_launched, the kernels of one pass, and their names by launch; names beyond MAX_LAUNCHES are left out."""
-    found = launched_kernels(load)
-    note = "kernels of one pass as torch.profiler lists them; copies and fills by the driver are none"
-    if len(found) > MAX_LAUNCHES:
-        note += f"; the first {MAX_LAUNCHES} are named"
-    named = tuple(replace(kernel, kernel=printable(kernel.kernel)) for kernel in found)
-    count = Measurement("kernels_launched", float(len(found)), "1", "torch", note)
-    return Reading((count,), kernels=named[:MAX_LAUNCHES])
+    """kernels_launched of one pass, and their names by launch."""
+    load.launch()  # what compiles, or is set up, at the first launch is none of the pass
+    try:
+        with watched_launches() as seen:
+            load.launch(hook=seen.launch)
+    except CuptiError as error:
+        raise Unavailable(str(error)) from error
+    return names_of(seen.kernels)
 
 
 def unavailable(device: DeviceInfo) -> str | None:
-    """The interpreter launches nothing."""
-    return None if device.compute_capability else "no GPU here, so no kernel runs on one"
+    """No GPU, so nothing is launched, or no library."""
+    if device.compute_capability is None:
+        return "no GPU here, so no kernel runs on one"
+    try:
+        cuda_driver()
+        load_cupti()
+    except CuptiError as error:
+        return str(error)
+    return None
 
 
 COUNTER = Counter(
     name="kernel_names",
-    title="Names of kernels (torch.profiler)",
-    order=60,  # the last: torch.profiler sets the clock by which CUPTI tells time
+    title="Names of kernels (CUPTI callbacks)",
+    order=46,
     phase="names",
-    quantities=(("kernels_launched", "1", "torch"),),
+    quantities=(KERNELS,),
     unavailable=unavailable,
     measure=measure,
-    is_detail=True,
+    is_slow=True,  # cupti_range names them in the very pass that it counts
 )

@@ -1,10 +1,8 @@
-"""The metrics behind what a run did inside the chip: tensor-core operations, spills, what L2 sent and what it hit."""
+"""The metrics behind what a run did inside the chip: tensor-core operations, spills, and what L2 hit."""
 
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-
-from profiler.cupti.host import SECTOR_BYTES
 
 # The types that tensor cores take for inputs of float16, bfloat16 and float32; Turing counts the three as one.
 TENSOR_TYPES = frozenset({"fp16", "bf16", "tf32"})
@@ -13,11 +11,8 @@ TENSOR = re.compile(r"sm__ops_path_tensor_src((?:_[a-z]+\d+)+)(_dst_[a-z]+\d+)?"
 SINGLE = {
     "spill_read_bytes": "l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum",
     "spill_write_bytes": "l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum",
-    "l2_to_sm_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
-    "l2_sm_read_bytes": "lts__t_sectors_srcunit_tex_op_read.sum",
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
 }
-SCALES = {"l2_sm_read_bytes": SECTOR_BYTES}  # of what is not counted in its own unit
 
 
 @dataclass(frozen=True)
@@ -37,11 +32,7 @@ class DetailMetrics:
 
     def detail(self, values: dict[str, float]) -> dict[str, float]:
         """A range's values under the names of the measurements: FLOP, bytes and percent of what the chip can count."""
-        return {
-            quantity: sum(values[name] for name in names) * SCALES.get(quantity, 1)
-            for quantity, names in self.parts.items()
-            if names
-        }
+        return {quantity: sum(values[name] for name in names) for quantity, names in self.parts.items() if names}
 
     def why_missing(self, quantity: str) -> str:
         """The reason why a quantity has no value on this chip."""

@@ -123,26 +123,38 @@ class MetricsHost:
 
 @dataclass(frozen=True)
 class TrafficMetrics:
-    """The chip's names of the four metrics behind the HBM and L2↔SM bytes; together they fit in one pass."""
+    """The chip's names of the metrics behind the HBM and L2↔SM bytes; together they fit in one pass.
+
+    Of those that are None where a chip lacks them, `to_sm` counts what arrives at the SMs' L1 over the crossbar, and
+    `sm_reads` the sectors that L2 reads for them: fewer, where several SMs ask for the same ones at once.
+    """
 
     read: str
     write: str
     sectors: str
     time: str
+    to_sm: str | None = None
+    sm_reads: str | None = None
 
     @property
-    def names(self) -> tuple[str, str, str, str]:
+    def names(self) -> tuple[str, ...]:
         """What a MetricsHost or RangeProfiler takes."""
-        return self.read, self.write, self.sectors, self.time
+        names = (self.read, self.write, self.sectors, self.time, self.to_sm, self.sm_reads)
+        return tuple(name for name in names if name is not None)
 
     def traffic(self, values: dict[str, float]) -> dict[str, float]:
         """A range's values under the names of the measurements: bytes, and seconds for gpu_time_seconds."""
-        return {
+        found = {
             "hbm_read_bytes": values[self.read],
             "hbm_write_bytes": values[self.write],
             "l2_sm_bytes": values[self.sectors] * SECTOR_BYTES,
             "gpu_time_seconds": values[self.time] / 1e9,
         }
+        if self.to_sm is not None:
+            found["l2_to_sm_bytes"] = values[self.to_sm]
+        if self.sm_reads is not None:
+            found["l2_sm_read_bytes"] = values[self.sm_reads] * SECTOR_BYTES
+        return found
 
 
 def traffic_metrics(base_metrics: Collection[str]) -> TrafficMetrics:
@@ -152,14 +164,19 @@ def traffic_metrics(base_metrics: Collection[str]) -> TrafficMetrics:
     """
 
     def first(*alternatives: str) -> str:
-        for name in alternatives:
-            if name in base_metrics:
-                return f"{name}.sum"
-        raise CuptiError(f"No GPU counters: the chip has no metric {' or '.join(alternatives)}.")
+        found = optional(*alternatives)
+        if found is None:
+            raise CuptiError(f"No GPU counters: the chip has no metric {' or '.join(alternatives)}.")
+        return found
+
+    def optional(*alternatives: str) -> str | None:
+        return next((f"{name}.sum" for name in alternatives if name in base_metrics), None)
 
     return TrafficMetrics(
         read=first("dram__bytes_read", "dram__bytes_op_read"),
         write=first("dram__bytes_write", "dram__bytes_op_write"),
         sectors=first("lts__t_sectors_srcunit_tex"),
         time=first("gpu__time_duration"),
+        to_sm=optional("l1tex__m_xbar2l1tex_read_bytes"),
+        sm_reads=optional("lts__t_sectors_srcunit_tex_op_read"),
     )

@@ -104,7 +104,7 @@ class RangeProfiler:
         """{metric: value} of each of the `count` kernels that `work` launches, in the order of their launches.
 
         Each kernel is a range of its own, and the GPU is idle between them: names and numbers of kernels are those of
-        profiler.launched. `work` runs `passes` times, each after `prepare`, whose kernels do not count. Raises
+        profiler.cupti.launches. `work` runs `passes` times, each after `prepare`, whose kernels do not count. Raises
         CuptiError if CUPTI fails, drops a range, or counts more or fewer kernels.
         """
         self._configure(AUTO_RANGE, max(self.max_ranges, count))
@@ -221,6 +221,7 @@ class Ranges:
     def __init__(self, profiler: RangeProfiler) -> None:
         self.names: list[str] = []
         self.values: list[tuple[str, dict[str, float]]] = []
+        self.cupti = profiler.cupti
         self._profiler = profiler
         self._is_open = False
 

@@ -49,7 +49,8 @@ class Samples:
 class PmSampler:
     """Samples `metrics` on the GPU of this thread's CUDA context, of everything that runs on it.
 
-    A context manager; `samples` holds what the last `sampling` inside took. The metrics must fit in one pass. While it
+    A context manager; `samples` holds what the last `sampling` inside took. The times of a second one in the same
+    sampler were late by several samples on an H200; its sums were right. The metrics must fit in one pass. While it
     is open nothing else may profile this process. Entering it raises CuptiError where counters cannot be read; the
     process can go on after that, and after any error inside.
     """
