@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.asked import conditions
 from app.four_kinds import compulsory, requested
 from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
@@ -137,16 +138,13 @@ def _both(two: Pair, name: str) -> tuple[float, float] | None:
 
 def _settings(two: Pair) -> str:
     run = two.subject
-    parts = [run.workload.problem.label]
-    if run.workload.on_gpu:
-        parts += [f"{run.workload.l2} L2", f"{run.workload.repeats} launches"]
-    parts.append(where(run))
+    parts = [run.workload.problem.label, conditions(run.workload), where(run)]
     if two.baseline is not None and (two.baseline.device.name, two.baseline.workload.l2) != (
         run.device.name,
         run.workload.l2,
     ):
         parts.append(f"{two.baseline_name} {two.baseline.workload.l2} L2 on {where(two.baseline)}: not alike")
-    return f"{', '.join(parts)}."
+    return f"{', '.join(filter(None, parts))}."
 
 
 def where(run: Run) -> str:

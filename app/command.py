@@ -54,7 +54,7 @@ def _call(group: Sequence[Workload]) -> list[str]:
     if tile is not None:
         options += [("--block-m", tile.BLOCK_M), ("--block-n", tile.BLOCK_N)]
         options += [("--num-warps", tile.num_warps), ("--num-stages", tile.num_stages)]
-    options += [("--device", first.device), ("--l2", first.l2), ("--repeats", first.repeats), ("--seed", first.seed)]
+    options += [("--device", first.device), ("--l2", first.l2), ("--passes", first.repeats), ("--seed", first.seed)]
     options += [("--counters", first.counters if first.counters != AUTO else None)]
     traced = next((workload for workload in group if _has_trace(workload)), None)
     if traced is not None and traced.trace is not None:

@@ -23,6 +23,7 @@ MOST_SECONDS = 600.0
 POLL_SECONDS = 0.5
 TITLE = "What can be measured here"
 ANY = "any"  # the device of what needs none
+OPTION = "--\u2060counters"  # in one piece: a line may break after a hyphen
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,12 @@ def sources(found: Diagnosis) -> Table:
     """A row for each source, on each device where there are several."""
     devices = {answer.device for answer in found.sources} - {ANY}
     with_device = len(devices) > 1
-    columns = ("source", *(("device",) if with_device else ()), "available", "what it measured, or why not")
+    about = ("available", "what it measured, or why not")
+    columns = ("source", OPTION, *(("device",) if with_device else ()), *about)
     rows = tuple(
         (
             answer.title,
+            answer.counters,
             *((answer.device,) if with_device else ()),
             answer.verdict,
             answer.words or ("needs no GPU" if answer.device == ANY else ""),

@@ -6,9 +6,10 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import page, progress, session
+from app import asked, page, progress, session
 from app.cost import Cost, cost, refusal
 from app.devices import devices, free_bytes
+from app.form_values import begin, key_of, options, preset_options, values
 from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from kernels.base import all_kernels
@@ -33,10 +34,8 @@ OTHERS: dict[str, object] = {
 
 def prepare() -> None:
     """Fill the form of a fresh session; before everything else that asks for its values."""
-    if "form-turn" not in st.session_state:
-        st.session_state["form-turn"] = 0
-        default = next(iter(devices()))
-        _put(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
+    default = next(iter(devices()))
+    begin(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
 
 
 @st.fragment
@@ -81,22 +80,6 @@ def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
         return (), str(refused)
     device = wanted[0].device
     return wanted, refusal(wanted, devices()[device], free_bytes(device))
-
-
-def values() -> dict[str, object]:
-    """What the form holds now, by field name."""
-    start = key_of("")
-    found = {str(key): value for key, value in st.session_state.items()}
-    return {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)}
-
-
-def key_of(field: str) -> str:
-    """The session's key of a field's widget.
-
-    Each time the server fills the form it makes new widgets. What a browser sends before it has drawn them names
-    the old ones, and so cannot pass for a change of the new: over a slow line that would undo what was filled in.
-    """
-    return f"form.{st.session_state['form-turn']}.{field}"
 
 
 def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
@@ -166,48 +149,33 @@ def cost_html(found: Cost, device: str) -> str:
     )
 
 
-def _put(filled: Mapping[str, object]) -> None:
-    whole = values() | dict(filled)
-    st.session_state["form-turn"] += 1
-    for name, value in whole.items():
-        st.session_state[key_of(name)] = value
-
-
-def _apply_preset(key: str, name: str, default: str) -> None:
-    if st.session_state[key] != name:
-        _put(fill(st.session_state[key], default))
-
-
 def _fields(default: str) -> None:
     name = preset_of(values(), default)
     names = [*PRESETS] if name in PRESETS else [*PRESETS, CUSTOM]
-    # By its name: an edit that leaves the preset makes another widget of it, for the reason in key_of. The browser
-    # may still tell of the old one, which is no choice while it has the name that it began with.
-    key = f"preset.{key_of(name)}"
-    st.selectbox("Preset", names, names.index(name), key=key, on_change=_apply_preset, args=(key, name, default))
+    st.selectbox("Preset", names, names.index(name), **preset_options(name, default))
     found = devices()
     if values()["device"] not in found:
         st.session_state[key_of("device")] = default
-    st.selectbox("Device", list(found), key=key_of("device"), format_func=lambda name: f"{name} · {found[name].name}")
+    st.selectbox("Device", list(found), **options("device"), format_func=lambda name: f"{name} · {found[name].name}")
     _numbers(("batch", "batch"), ("heads", "heads"), ("kv_heads", "kv heads"))
     _numbers(("seq_len_q", "seq_len"), ("seq_len_kv", "kv seq_len"), ("window", "window"))
     left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")
     _number(left, "head_dim", "head_dim")
-    middle.selectbox("dtype", list(ELEMENT_BYTES), key=key_of("dtype"))
-    right.checkbox("causal", key=key_of("causal"), help=CAUSAL)
+    middle.selectbox("dtype", list(ELEMENT_BYTES), **options("dtype"))
+    right.checkbox("causal", **options("causal"), help=CAUSAL)
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     left, right = st.columns(2)
     titles = {name: kernel.title for name, kernel in all_kernels().items()}
-    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, key=key_of("kernels"))
+    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
     on_cpu = values()["device"] == CPU
-    right.segmented_control("L2", ["cold", "warm"], key=key_of("l2"), required=True, disabled=on_cpu, help=L2)
+    right.segmented_control(asked.L2, ["cold", "warm"], **options("l2"), required=True, disabled=on_cpu, help=L2)
     with st.expander("More settings"):
-        st.selectbox("bytes counted by", [AUTO, *LADDER], key=key_of("counters"), disabled=on_cpu, help=COUNTERS)
-        st.checkbox("write-back drain", key=key_of("drain"), disabled=on_cpu, help=DRAIN)
-        st.checkbox("detail counters", key=key_of("detail"), disabled=on_cpu, help=DETAIL)
-        st.number_input("time-out of one kernel, s", key=key_of("timeout"), step=10.0)
-        _numbers(("repeats", "launches"), ("seed", "seed"))
+        st.selectbox(asked.COUNTERS, [AUTO, *LADDER], **options("counters"), disabled=on_cpu, help=COUNTERS)
+        st.checkbox(asked.DRAIN, **options("drain"), disabled=on_cpu, help=DRAIN)
+        st.checkbox(asked.DETAIL, **options("detail"), disabled=on_cpu, help=DETAIL)
+        st.number_input("time-out of one kernel, s", **options("timeout"), step=10.0)
+        _numbers(("repeats", asked.PASSES), ("seed", "seed"))
         _numbers(("trace_head", "traced head"), ("trace_row", "traced row"))
 
 
@@ -219,14 +187,14 @@ def _numbers(*fields: tuple[str, str]) -> None:
 def _number(column: DeltaGenerator, name: str, label: str) -> None:
     """A whole number without limits: what cannot be is refused with a sentence, not clamped."""
     if name in EMPTY:
-        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], key=key_of(name), help=HELP.get(name))
+        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], **options(name), help=HELP.get(name))
     else:
-        column.number_input(label, step=1, key=key_of(name), help=HELP.get(name))
+        column.number_input(label, step=1, **options(name), help=HELP.get(name))
 
 
 def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
-    for column, (name, options) in zip(st.columns(len(fields)), fields, strict=True):
-        column.selectbox(name, options, key=key_of(name), accept_new_options=True, help=HELP.get(name))
+    for column, (name, offered) in zip(st.columns(len(fields)), fields, strict=True):
+        column.selectbox(name, offered, **options(name), accept_new_options=True, help=HELP.get(name))
 
 
 EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}
@@ -236,6 +204,7 @@ COUNTERS = "auto: every quick source, the best one first; a name: that source al
 DRAIN = "Writes are counted until L2 holds no dirty line; without it, until the pass ends."
 DETAIL = "Tensor-core FLOPs, spills, L2 hit rate: more passes, counted after the rest."
 HELP = {
+    "repeats": "How often the whole work is timed; a pass makes one launch or more.",
     "kv_heads": "K/V heads; fewer than heads is GQA, one is MQA. Must divide heads.",
     "seq_len_kv": "Keys and values; empty: as many as queries.",
     "window": "Each query sees only keys less than this many positions away; empty: no window.",

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import streamlit as st
 
-from app import form, page, player, session
+from app import form, form_values, page, player, session
 from app.devices import device_line, why_no_gpu
 from app.registry import all_views
 
@@ -28,7 +28,7 @@ def show() -> None:
         st.session_state["page"] = chosen.url_path
     form.prepare()
     with st.sidebar:
-        lines = [device_line(str(form.values()["device"]), session.job() is not None)]
+        lines = [device_line(str(form_values.values()["device"]), session.job() is not None)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

@@ -44,7 +44,7 @@ def preset_of(values: Values, default_device: str) -> str:
     """The name of the preset that the form's values are, or CUSTOM."""
     for name, preset in PRESETS.items():
         filled = fill(name, default_device)
-        if all(_plain(values.get(field)) == _plain(filled[field]) for field in preset):
+        if all(plain(values.get(field)) == plain(filled[field]) for field in preset):
             return name
     return CUSTOM
 
@@ -55,5 +55,6 @@ def fill(name: str, default_device: str) -> dict[str, object]:
     return {**preset, "device": preset["device"] or default_device}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A field's value, so that two which mean the same are equal."""
     return sorted(value) if isinstance(value, list | tuple) else value

@@ -23,16 +23,17 @@ FORMATS: Mapping[str, Callable[[Sequence[Run]], str]] = {
     "md": markdown,
     "perfetto": perfetto,
 }
+READABLE = ("csv", "md")  # on a terminal as well
 
 
 def main(
     files: Annotated[list[Path] | None, typer.Argument(help="Run files.", show_default=False)] = None,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "html",
-    out: Annotated[Path | None, typer.Option(help="Where to write; without it, to stdout.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; without it, stdout if that is no terminal.")] = None,
 ) -> None:
     """Write a report of the Runs in FILES. Exits 2 with one sentence where that is refused."""
     try:
-        text = _report(files or (), format)
+        text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
         if out is None:
             sys.stdout.write(text)
         else:
@@ -42,11 +43,13 @@ def main(
         raise typer.Exit(REFUSED) from refusal
 
 
-def _report(files: Sequence[Path], name: str) -> str:
+def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str:
     if not files:
         raise Refused("No Run file is named; name one or more, such as examples/full_8k.json.")
     if name not in FORMATS:
         raise Refused(f"The format {name!r} is not known; choose {', '.join(FORMATS)}.")
+    if is_for_a_terminal and name not in READABLE:
+        raise Refused(f"A report as {name} is nothing to read on a terminal; name a file for it with --out.")
     # A Run given twice is one Run.
     return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load(file))))
 

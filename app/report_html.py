@@ -66,7 +66,7 @@ def _chapters(problems: Mapping[str, Sequence[Run]]) -> Chapters:
     runs = [run for group in problems.values() for run in group]
     repeat = command([run.workload for run in runs])
     about_all = {
-        "Environment and settings": report_parts.cards((settings(runs), *environment(runs))),
+        "Environment and settings": report_parts.cards((*settings(runs), *environment(runs))),
         "Repeat it": report_parts.box(f"<pre>{escape(repeat)}</pre>"),
     }
     found = {label: _about_problem(tuple(group)) for label, group in problems.items()}

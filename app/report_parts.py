@@ -41,7 +41,7 @@ def table(item: Table) -> str:
     notes: dict[str, int] = {}
 
     def footnote(shown: str, reason: str) -> str:
-        return f"{shown}<sup>{notes.setdefault(reason, len(notes) + 1)}</sup>"
+        return f"{shown}<sup>[{notes.setdefault(reason, len(notes) + 1)}]</sup>"
 
     cells = page.table_html(item, footnote)
     below = "".join(f"<li>{escape(note)}</li>" for note in notes)

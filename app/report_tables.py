@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from app import style
+from app.asked import asked
 from app.launch_chart import launch_title
 from app.picture import Table
 from app.report_parts import folded, table
@@ -57,10 +58,19 @@ def _exact(value: float, unit: str) -> str:
     return number if unit == "1" else f"{number}%" if unit == "%" else f"{number} {unit}"
 
 
-def settings(runs: Sequence[Run]) -> Table:
-    """What each Run was asked for."""
-    columns = ("kernel", "problem", "tile", "warps, stages", "device", "L2 before", "launches", "seed", "traced", "Run")
-    return Table("Settings", "BLOCK_M × BLOCK_N; traced: batch, head, row", columns, tuple(map(_settings, runs)))
+def settings(runs: Sequence[Run]) -> tuple[Table, ...]:
+    """What each Run was asked for, and of those on a GPU how they were to be measured."""
+    columns = ("kernel", "problem", "tile", "warps, stages", "device", "seed", "traced", "Run")
+    caption = "Tile: BLOCK_M × BLOCK_N; traced: batch, head, row."
+    what = Table("Settings", caption, columns, tuple(map(_settings, runs)))
+    measured = [
+        (run.workload.attention_kernel.title, asked(run.workload), run.id) for run in runs if run.workload.on_gpu
+    ]
+    if not measured:
+        return (what,)
+    heads = ("kernel", *measured[0][1], "Run")
+    rows = tuple((kernel, *how.values(), run_id) for kernel, how, run_id in measured)
+    return what, Table("How it was measured", "L2: its state before each pass.", heads, rows)
 
 
 def _settings(run: Run) -> tuple[str, ...]:
@@ -68,11 +78,9 @@ def _settings(run: Run) -> tuple[str, ...]:
     return (
         work.attention_kernel.title,
         work.problem.label,
-        "–" if tile is None else f"{tile.BLOCK_M} × {tile.BLOCK_N}, {tile.order}",
+        "–" if tile is None else f"{tile.BLOCK_M}\u00a0×\u00a0{tile.BLOCK_N}, {tile.order}",
         "–" if tile is None else f"{tile.num_warps}, {tile.num_stages}",
         work.device,
-        work.l2,
-        str(work.repeats),
         str(work.seed),
         "–" if trace is None else f"{trace.batch}, {trace.head}, {'last' if trace.row is None else trace.row}",
         run.id,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from app import style
+from app.asked import in_a_line
 from app.command import command
 from app.four_kinds import FOUR_KINDS, Bytes
 from app.selection import names
@@ -15,8 +16,9 @@ from profiler.run import Run
 
 PROBLEM = tuple(AttentionProblem.__dataclass_fields__)
 TILE = tuple(TileConfig.__dataclass_fields__)
+HOW = ("l2", "repeats", "counters", "drain", "detail")  # of a GPU: a CPU has nothing of it
 COLUMNS = (
-    *("run", "created", "device", "device_name", "kernel", *PROBLEM, *TILE, "l2", "seed", "repeats"),
+    *("run", "created", "device", "device_name", "kernel", *PROBLEM, *TILE, "seed", *HOW),
     *("name", "launch", "value", "unit", "source", "p20", "p80", "note"),
 )
 
@@ -30,7 +32,8 @@ def csv(runs: Sequence[Run]) -> str:
         work = run.workload
         about = {
             **{"run": run.id, "created": run.created, "device": work.device, "device_name": run.device.name},
-            **{"kernel": work.kernel, "l2": work.l2, "seed": work.seed, "repeats": work.repeats},
+            **{"kernel": work.kernel, "seed": work.seed},
+            **{name: getattr(work, name) for name in HOW if work.on_gpu},
             **asdict(work.problem),
             **(asdict(work.tile) if work.tile else {}),
         }
@@ -72,7 +75,7 @@ def _table(runs: Sequence[Run]) -> str:
 def _place(run: Run) -> str:
     facts = [run.device.name, f"driver {run.device.driver}" if run.device.driver else ""]
     facts += [f"{name} {version}" for name, version in run.environment.items()]
-    facts += [run.created[:10], f"{run.workload.l2} L2", f"{run.workload.repeats} launches"]
+    facts += [run.created[:10], in_a_line(run.workload)]
     return _plain(", ".join(filter(None, facts)))
 
 

@@ -169,6 +169,8 @@ def template(theme: Theme) -> go.layout.Template:
             "plot_bgcolor": "rgba(0,0,0,0)",
             "font": {"family": FONT, "color": theme.ink, "size": 13},
             "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+            # A chart of one bar is low: without this Plotly would take the room for its axis title from the title.
+            "minreducedheight": 2,
             "xaxis": axis,
             "yaxis": axis,
             "bargap": 0.25,

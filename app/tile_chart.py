@@ -9,40 +9,51 @@ from app.tile_moment import Moment
 
 MOST_LABELLED = 8  # cells along a side that still have room for the tile's indices
 MOST_CLICKABLE = 64
+REACH = 20  # pixels beyond a target at which it is still found
 STRIP, GAP = 0.035, 0.018  # thickness of the edge strips and the space beside them, as shares of the matrix
+
+Span = tuple[float, float]
+Shape = dict[str, object]
 
 
 def tile_map(moment: Moment, cells: Cells, theme: Theme, height: int = 540) -> go.Figure:
-    """The score matrix of one (batch, head): pale tiles first, strong tiles last, grey where the mask skips.
+    """The score matrix of one (batch, head): tiles like the background first, then away from it; grey where skipped.
 
     The chosen program's Q tile is framed in Q's colour, the KV tile at hand in K's, the tile at hand is filled in P's.
     Clicks select a cell's first tile where there are at most 64 × 64 cells.
     """
     rows, columns = cells.visited.shape
-    figure = go.Figure(layout={"template": template(theme), "height": height, "showlegend": False})
-    figure.add_shape(
-        type="rect", x0=-0.5, x1=columns - 0.5, y0=-0.5, y1=rows - 0.5, line_width=0, layer="below",
-        fillcolor=theme.grid, opacity=0.45,
-    )  # fmt: skip
-    figure.add_trace(_order(moment, cells, theme))
-    figure.add_trace(_partial(cells, theme))
+    traces = [_order(moment, cells, theme), _partial(cells, theme)]
     if max(rows, columns) <= MOST_CLICKABLE:
-        figure.add_trace(_click_targets(cells))
-    _mark_current(figure, moment, cells, theme)
+        traces.append(_click_targets(cells))
     if _is_labelled(cells):
-        figure.add_trace(_labels(moment, cells, theme))
-    _edge_strips(figure, moment, cells, theme)
+        traces.append(_labels(moment, cells, theme))
+    ground = _box((-0.5, columns - 0.5), (-0.5, rows - 0.5), theme.grid, 0.45) | {"layer": "below"}
     margin_x, margin_y = (2 * (STRIP + GAP) + 0.02) * columns, (2 * (STRIP + GAP) + 0.02) * rows
-    axis = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticks": ""}
-    figure.update_xaxes(
-        **axis, range=[-0.5 - margin_x, columns - 0.5 + margin_x], title_text=_axis_name("KV tile", cells.kv_step),
-        **_ticks(cells.kv_start, cells.kv_step, columns),
-    )  # fmt: skip
-    figure.update_yaxes(
-        **axis, range=[rows - 0.5 + 0.01 * rows, -0.5 - margin_y], title_text=_axis_name("Q tile", cells.q_step),
-        **_ticks(cells.q_start, cells.q_step, rows),
-    )  # fmt: skip
-    return figure
+    down, along = _ticks(cells.q_start, cells.q_step, rows), _ticks(cells.kv_start, cells.kv_step, columns)
+    longest = f"{cells.q_start + (rows - 1) * cells.q_step:,}"
+    axis = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticks": "", "tickangle": 0, "automargin": False}
+    # All at once: each add_shape would have plotly check again what is there already.
+    layout = {
+        "template": template(theme),
+        "height": height,
+        "showlegend": False,
+        "hoverdistance": round(REACH + _target_size(cells) / 2),
+        "shapes": [ground, *_current(moment, cells, theme), *_edge_strips(moment, cells)],
+        "annotations": _edge_names(cells, theme),
+        # Fixed: to fit margins to labels, Plotly draws everything a second time.
+        "margin": {"l": 21 + 6 * len(longest), "b": 37},
+        "xaxis": axis
+        | along
+        | {
+            "range": [-0.5 - margin_x, columns - 0.5 + margin_x],
+            "title": {"text": _axis_name("KV tile", cells.kv_step)},
+        },
+        "yaxis": axis
+        | down
+        | {"range": [rows - 0.5 + 0.01 * rows, -0.5 - margin_y], "title": {"text": _axis_name("Q tile", cells.q_step)}},
+    }
+    return go.Figure(traces, layout)
 
 
 def _is_labelled(cells: Cells) -> bool:
@@ -53,11 +64,16 @@ def _axis_name(name: str, step: int) -> str:
     return name if step == 1 else f"{name} ({step} a cell)"
 
 
-def _ticks(start: int, step: int, count: int, most: int = 8) -> dict[str, object]:
-    """Ticks at cells, labelled with the number of the cell's first tile."""
-    stride = max(1, -(-count // most))
-    cells = list(range(0, count, stride))
+def _ticks(start: int, step: int, count: int) -> dict[str, object]:
+    """Ticks at cells, labelled with the number of the cell's first tile; long numbers stand farther apart."""
+    most = 8 if start + count * step < 10_000 else 4
+    cells = list(range(0, count, max(1, -(-count // most))))
     return {"tickmode": "array", "tickvals": cells, "ticktext": [f"{start + cell * step:,}" for cell in cells]}
+
+
+def scale_in_words(theme: Theme) -> str:
+    """From the first tile's colour to the last's: each scale leads away from the background."""
+    return "Dark to pale" if theme is DARK else "Pale to strong"
 
 
 def _order(moment: Moment, cells: Cells, theme: Theme) -> go.Heatmap:
@@ -121,69 +137,90 @@ def _partial(cells: Cells, theme: Theme) -> go.Scatter:
 
 
 def _click_targets(cells: Cells) -> go.Scatter:
-    """Invisible points on all visited tiles: a heat map alone cannot be clicked in Streamlit."""
+    """Points on all visited tiles: a heat map alone cannot be clicked in Streamlit.
+
+    All but one are left undrawn, which they need not be to be found: as nodes of their own they would be slow.
+    """
     row, column = np.nonzero(cells.visited > 0)
-    size = float(np.clip(380 / max(cells.visited.shape), 5, 60))
     tiles = np.stack([row * cells.q_step + cells.q_start, column * cells.kv_step + cells.kv_start], axis=1)
     return go.Scatter(
         x=column,
         y=row,
         mode="markers",
-        marker={"symbol": "square", "size": size, "color": "rgba(0,0,0,0)"},
-        customdata=tiles.tolist(),  # Streamlit hands an array's rows back as dicts
+        marker={"size": 6, "color": "rgba(0,0,0,0)", "maxdisplayed": 1},
+        customdata=tiles,
         hovertemplate="Q tile %{customdata[0]}, KV tile %{customdata[1]}<extra></extra>",
     )
 
 
-def _mark_current(figure: go.Figure, moment: Moment, cells: Cells, theme: Theme) -> None:
-    rows, columns = cells.visited.shape
+def _target_size(cells: Cells) -> float:
+    """Pixels across a cell's middle within which a click is surely meant for it."""
+    return float(np.clip(380 / max(cells.visited.shape), 5, 60))
+
+
+def _box(x: Span, y: Span, fill: str, opacity: float = 1.0, line: dict[str, object] | None = None) -> Shape:
+    (x0, x1), (y0, y1) = x, y
+    edge = {"width": 0} if line is None else line
+    return {"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "fillcolor": fill, "opacity": opacity, "line": edge}
+
+
+def _at_hand(moment: Moment, cells: Cells) -> tuple[Span, Span | None]:
+    """What the chosen Q tile and the KV tile at hand span along their axes, in cells."""
     kv_tile = moment.kv_tile
     row, column = cells.cell_of(moment.q_tile, 0 if kv_tile is None else kv_tile)
-    frame = {"type": "rect", "fillcolor": "rgba(0,0,0,0)"}
-    if kv_tile is not None:
-        figure.add_shape(
-            frame, x0=column - 0.5, x1=column + 0.5, y0=-0.5, y1=rows - 0.5, line={"color": TENSOR["k"], "width": 2}
-        )
-    figure.add_shape(
-        frame, x0=-0.5, x1=columns - 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": TENSOR["q"], "width": 2}
-    )
-    if kv_tile is None:
-        return
-    figure.add_shape(
-        type="rect", x0=column - 0.5, x1=column + 0.5, y0=row - 0.5, y1=row + 0.5, fillcolor=TENSOR["p"],
-        line={"color": theme.card, "width": 1},
-        label={"text": f"{moment.q_tile}, {kv_tile}" if _is_labelled(cells) else "", "font_color": "#FFFFFF"},
-    )  # fmt: skip
+    return (row - 0.5, row + 0.5), None if kv_tile is None else (column - 0.5, column + 0.5)
 
 
-def _edge_strips(figure: go.Figure, moment: Moment, cells: Cells, theme: Theme) -> None:
+def _current(moment: Moment, cells: Cells, theme: Theme) -> list[Shape]:
+    """Frames around the KV tile at hand and the chosen Q tile, and the tile where they meet."""
+    rows, columns = cells.visited.shape
+    row, column = _at_hand(moment, cells)
+    q_frame = _box((-0.5, columns - 0.5), row, "rgba(0,0,0,0)", line={"color": TENSOR["q"], "width": 2})
+    if column is None:
+        return [q_frame]
+    kv_frame = _box(column, (-0.5, rows - 0.5), "rgba(0,0,0,0)", line={"color": TENSOR["k"], "width": 2})
+    tile = _box(column, row, TENSOR["p"], line={"color": theme.card, "width": 1})
+    name = f"{moment.q_tile}, {moment.kv_tile}" if _is_labelled(cells) else ""
+    return [kv_frame, q_frame, tile | {"label": {"text": name, "font": {"color": "#FFFFFF"}}}]
+
+
+def _edge_strips(moment: Moment, cells: Cells) -> list[Shape]:
     """Q left, K and V above, O right: pale as they lie in HBM, strong where a tile is on chip or, for O, written."""
     rows, columns = cells.visited.shape
-    kv_tile = moment.kv_tile
-    row, column = cells.cell_of(moment.q_tile, 0 if kv_tile is None else kv_tile)
-    written = row + (moment.step + 1 >= moment.steps)
-    here = (row - 0.5, row + 0.5)
-    there = None if kv_tile is None else (column - 0.5, column + 0.5)
-    for tensor, slot, upright, strong in (
-        ("q", -1, True, here),
-        ("o", 1, True, (-0.5, written - 0.5) if written > 0 else None),
-        ("k", -2, False, there),
-        ("v", -1, False, there),
-    ):
-        across = (columns if upright else rows) * (STRIP + GAP)
-        thick = (columns if upright else rows) * STRIP
-        edge = -0.5 + slot * across if slot < 0 else columns - 0.5 + across - thick
-        length = (-0.5, (rows if upright else columns) - 0.5)
-        for span, opacity in ((length, 0.22), (strong, 1.0)):
-            if span is None:
-                continue
-            side, along = (edge, edge + thick), span
-            (x0, x1), (y0, y1) = (side, along) if upright else (along, side)
-            figure.add_shape(
-                type="rect", x0=x0, x1=x1, y0=y0, y1=y1, fillcolor=TENSOR[tensor], opacity=opacity, line_width=0
-            )
-        label = {"x": edge + thick / 2, "y": rows - 0.5} if upright else {"x": -0.5, "y": edge + thick / 2}
-        anchor = {"yanchor": "top"} if upright else {"xanchor": "right"}
-        figure.add_annotation(
-            label | anchor, text=f"<b>{tensor.upper()}</b>", showarrow=False, font={"color": theme.ink, "size": 12}
+    row, column = _at_hand(moment, cells)
+    written = row[0] + (moment.step + 1 >= moment.steps)
+    strong = {"q": row, "k": column, "v": column, "o": (-0.5, written) if written > -0.5 else None}
+    shapes = []
+    for tensor, (edge, is_upright) in _strips(cells).items():
+        for span, opacity in (((-0.5, (rows if is_upright else columns) - 0.5), 0.22), (strong[tensor], 1.0)):
+            if span is not None:
+                x, y = (edge, span) if is_upright else (span, edge)
+                shapes.append(_box(x, y, TENSOR[tensor], opacity))
+    return shapes
+
+
+def _edge_names(cells: Cells, theme: Theme) -> list[dict[str, object]]:
+    """The tensors' letters, at the lower or the left end of their strips."""
+    names = []
+    for tensor, (edge, is_upright) in _strips(cells).items():
+        middle = sum(edge) / 2
+        place = (
+            {"x": middle, "y": cells.visited.shape[0] - 0.5, "yanchor": "top"}
+            if is_upright
+            else {"x": -0.5, "y": middle, "xanchor": "right"}
         )
+        font = {"color": theme.ink, "size": 12}
+        names.append(place | {"text": f"<b>{tensor.upper()}</b>", "showarrow": False, "font": font})
+    return names
+
+
+def _strips(cells: Cells) -> dict[str, tuple[Span, bool]]:
+    """Where each tensor's strip lies across its length, and whether it stands upright."""
+    rows, columns = cells.visited.shape
+    found = {}
+    for tensor, slot, is_upright in (("q", -1, True), ("o", 1, True), ("k", -2, False), ("v", -1, False)):
+        size = columns if is_upright else rows
+        thick = size * STRIP
+        edge = -0.5 + slot * size * (STRIP + GAP) if slot < 0 else size - 0.5 + size * GAP
+        found[tensor] = ((edge, edge + thick), is_upright)
+    return found

@@ -5,7 +5,7 @@ from app.picture import Headline, Picture
 from app.style import Theme
 from app.subject import Subject
 from app.tile_cells import Cells, around, whole
-from app.tile_chart import tile_map
+from app.tile_chart import scale_in_words, tile_map
 from app.tile_moment import Moment
 from app.timeline_chart import lanes, story, timeline
 
@@ -35,7 +35,7 @@ def matrix(subject: Subject, moment: Moment, theme: Theme) -> Picture:
     cells = whole(moment.grid)
     # Alone in its column the map may be as high as the tables beside it.
     chart = tile_map(moment, cells, theme, height=540 if cells.is_exact else 470)
-    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells), chart)
+    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells, theme), chart)
 
 
 def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | None:
@@ -47,14 +47,14 @@ def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | N
     return Picture(f"Neighbourhood, {subject.name}", caption, tile_map(moment, near, theme, height=330))
 
 
-def _caption(moment: Moment, cells: Cells) -> str:
+def _caption(moment: Moment, cells: Cells, theme: Theme) -> str:
     batch, head = moment.batch_head
     first, stop = moment.rows
     at_hand = "no KV tile, all are hidden" if moment.kv_tile is None else f"KV tile {moment.kv_tile:,} at hand"
     scale = "" if cells.is_exact else f" One cell is {cells.q_step} × {cells.kv_step} tiles."
     return (
         f"Batch {batch}, head {head}, program {moment.program:,}: Q rows {first:,} to {stop - 1:,} stay, {at_hand}. "
-        f"Pale to strong: order within a program. Grey: skipped. Stroke: partly masked.{scale}"
+        f"{scale_in_words(theme)}: order within a program. Grey: skipped. Stroke: partly masked.{scale}"
     )
 
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from app.style import DARK, TENSOR, Theme, seconds, template
 from kernels.problem import Int64Array
@@ -89,56 +90,111 @@ def timeline(found: Lanes, program: int, theme: Theme) -> go.Figure:
     lanes are sampled at TIME_BINS moments, and a program is the stronger the longer it ran.
     """
     height = 380 if len(found.sm) <= MOST_BARS else 520
-    figure = go.Figure(layout={"template": template(theme), "height": height, "showlegend": False})
     scale = ["#1F5A5C", "#2BA39B"] if theme is DARK else ["#A9CFD0", "#3F9A95"]
     unit, factor = ("ms", 1e6) if found.end.max() >= 1e6 else ("µs", 1e3)
     if len(found.sm) <= MOST_BARS:
-        figure.add_trace(_bars(found, np.arange(len(found.sm)), factor, [scale[w % 2] for w in found.wave.tolist()]))
+        traces = [_lanes_of(found, found.wave % 2 == parity, factor, scale[parity]) for parity in (0, 1)]
+        traces.append(_named(found, factor))
     else:
         pale = ["#1D3B42", "#2BA39B", "#D6F5F1"] if theme is DARK else ["#DDEBEC", "#5FA9A5", "#074F4B"]
-        figure.add_trace(_durations(found, factor, pale, theme))
+        traces = [_durations(found, factor, pale, theme)]
     if program < len(found.sm):
-        figure.add_trace(_bars(found, np.array([program]), factor, [TENSOR["p"]]))
-    figure.update_layout(barmode="overlay", bargap=0)
-    figure.update_xaxes(title_text=f"time after the first start, {unit}", rangemode="tozero", fixedrange=True)
-    figure.update_yaxes(
-        title_text="SM", range=[found.sm.max() + 1, -1], showgrid=False, zeroline=False, fixedrange=True
+        traces.append(_bar(found, program, factor))
+    lanes_range = [int(found.sm.max()) + 1, -1]
+    # Without its own ticks, which it gives a heat map, and without drawing all twice to fit the margins to the labels.
+    axis = {"fixedrange": True, "ticks": "", "automargin": False}
+    layout = {
+        "template": template(theme),
+        "height": height,
+        "showlegend": False,
+        "barmode": "overlay",
+        "bargap": 0,
+        "margin": {"l": 21 + 6 * len(str(lanes_range[0])), "b": 37, "t": 13},
+        "xaxis": axis | {"title": {"text": f"time after the first start, {unit}"}, "rangemode": "tozero"},
+        "yaxis": axis | {"title": {"text": "SM"}, "range": lanes_range, "showgrid": False, "zeroline": False},
+    }
+    return go.Figure(traces, layout)
+
+
+def _lanes_of(found: Lanes, which: NDArray[np.bool_], factor: float, colour: str) -> go.Scatter:
+    """These programs in their lanes, all of them one path: a bar for each would be slow to draw."""
+    start, end = found.start[which] / factor, found.end[which] / factor
+    top = found.sm[which] - 0.5 + found.slot[which] / found.slots
+    bottom, lift = top + 1 / found.slots, np.full(len(top), np.nan)
+    x, y = np.stack([start, end, end, start, lift], axis=1), np.stack([top, top, bottom, bottom, lift], axis=1)
+    return go.Scatter(
+        x=x.ravel().astype(np.float32),
+        y=y.ravel().astype(np.float32),
+        mode="none",
+        fill="toself",
+        fillcolor=colour,
+        hoverinfo="skip",
     )
-    return figure
 
 
-def _bars(found: Lanes, which: Int64Array, factor: float, colours: list[str]) -> go.Bar:
+def _named(found: Lanes, factor: float) -> go.Heatmap:
+    """Nothing to be seen, and under the mouse the name of the program that runs there."""
+    program = _sampled(found)
+    runs = program >= 0
+    return go.Heatmap(
+        z=np.where(runs, program, np.nan).astype(np.float32),
+        **_moments(found, factor),
+        customdata=np.where(runs, found.wave[program], 0),
+        opacity=0,
+        showscale=False,
+        hovertemplate="program %{z:.0f} on SM %{y:.0f}, %{customdata} before it<extra></extra>",
+        hoverongaps=False,
+    )
+
+
+def _bar(found: Lanes, program: int, factor: float) -> go.Bar:
     thick = 1 / found.slots
+    sm, start, end = int(found.sm[program]), found.start[program], found.end[program]
     return go.Bar(
         orientation="h",
-        base=(found.start[which] / factor).astype(np.float32),
-        x=((found.end - found.start)[which] / factor).astype(np.float32),
-        y=(found.sm[which] - 0.5 + (found.slot[which] + 0.5) * thick).astype(np.float32),
+        base=[start / factor],
+        x=[(end - start) / factor],
+        y=[sm - 0.5 + (found.slot[program] + 0.5) * thick],
         width=thick,
-        marker={"color": colours, "line_width": 0},
-        customdata=np.stack([which, found.sm[which], found.wave[which]], axis=1),
-        hovertemplate="program %{customdata[0]} on SM %{customdata[1]}, %{customdata[2]} before it<extra></extra>",
+        marker={"color": TENSOR["p"], "line_width": 0},
+        zorder=1,  # else Plotly draws it below the filled paths
+        hovertemplate=f"program {program} on SM {sm}, {found.wave[program]} before it<extra></extra>",
     )
 
 
-def _durations(found: Lanes, factor: float, scale: list[str], theme: Theme) -> go.Heatmap:
-    """How long the program took that runs in a lane at each of TIME_BINS moments; blank where none runs."""
-    width = float(found.end.max()) / TIME_BINS
-    # Moments lie in the middle of equal stretches: a program runs at those from its first to before its last.
+def _sampled(found: Lanes) -> Int64Array:
+    """[lanes, TIME_BINS] the program that runs in a lane at the middle of each of equal stretches; -1 for none."""
+    width = _stretch(found)
+    # A program runs at the moments from its first to before its last.
     first, last = (np.ceil(time / width - 0.5).astype(np.int64) for time in (found.start, found.end))
     counts = last - first
     program = np.repeat(np.arange(len(counts)), counts)
     moment = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + first[program]
     lane = found.sm[program] * found.slots + found.slot[program]
-    took = np.full(((int(found.sm.max()) + 1) * found.slots, TIME_BINS), np.nan, dtype=np.float32)
-    took[lane, moment] = (found.end - found.start)[program] * 1e-3
+    running = np.full(((int(found.sm.max()) + 1) * found.slots, TIME_BINS), -1, dtype=np.int64)
+    running[lane, moment] = program
+    return running
+
+
+def _stretch(found: Lanes) -> float:
+    """Length of each of TIME_BINS stretches in ns; a clock may be too coarse to see any time pass."""
+    return max(1.0, float(found.end.max())) / TIME_BINS
+
+
+def _moments(found: Lanes, factor: float) -> dict[str, float]:
+    """Where the cells of a sampled map lie."""
+    width = _stretch(found) / factor
+    return {"x0": width / 2, "dx": width, "y0": -0.5 + 0.5 / found.slots, "dy": 1 / found.slots}
+
+
+def _durations(found: Lanes, factor: float, scale: list[str], theme: Theme) -> go.Heatmap:
+    """How long the program took that runs in a lane at each of TIME_BINS moments; blank where none runs."""
+    program = _sampled(found)
+    took = np.where(program >= 0, (found.end - found.start)[program] * 1e-3, np.nan)
     title = {"text": "program took, µs", "side": "right", "font": {"color": theme.muted, "size": 12}}
     return go.Heatmap(
-        z=took,
-        x0=width / 2 / factor,
-        dx=width / factor,
-        y0=-0.5 + 0.5 / found.slots,
-        dy=1 / found.slots,
+        z=took.astype(np.float32),
+        **_moments(found, factor),
         colorscale=scale,
         colorbar={"thickness": 8, "outlinewidth": 0, "nticks": 5, "title": title, "tickfont": {"color": theme.muted}},
         hovertemplate="SM %{y:.0f}: a program that took %{z:.3g} µs<extra></extra>",

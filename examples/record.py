@@ -30,7 +30,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "examples")
     worker = Worker("cuda:0")
     for name, (kernels, problem, tile) in RECORDINGS.items():
-        chosen = workloads(kernels, problem, tile, "cuda:0")
+        chosen = workloads(kernels, problem, tile, "cuda:0", detail=True)
         for _ in range(2):
             status = worker.submit(chosen).wait()
             if status.state != "done":

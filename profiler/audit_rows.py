@@ -24,6 +24,7 @@ COUNTER = "cupti-range"
 COUNT_PHASE = "count"  # of the source COUNTER
 MORE_PASSES = 1  # launch by launch
 UNBOUND = "the kernel claims no bound; L1 and multicast saved what is below requested, what is above was read again"
+BETWEEN = "; ncu pauses between launches, and L2 loses some of what one leaves for the next"
 WHY_CHANGING = (
     "what L2 keeps, and which reads of several SMs it merges, changes with where tensors lie and when programs run"
 )
@@ -161,7 +162,8 @@ def _told_apart(found: Found, limit: Agreement, value: float, reference: float, 
     passes = (*found.samples.get(limit.quantity, ()), *found.elsewhere.get(limit.quantity, ()))
     spread = max(passes) - min(passes) if passes else 0.0
     if not passes or abs(value - reference) > limit.allowed(reference) + spread:
-        return FAIL, note
+        launches = {m.launch for m in found.measurements if m.source == COUNTER} - {None}
+        return FAIL, f"{note}{BETWEEN if len(launches) > 1 else ''}"
     own = f"its own passes, here and elsewhere in memory, differ by {spread / value:.1%}" if value else ""
     return NOT_CHECKED, f"{own}, so that {limit.sentence} cannot be told: {WHY_CHANGING}"
 

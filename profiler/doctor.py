@@ -175,9 +175,9 @@ def facts_table(found: Diagnosis) -> Table:
 
 def sources_table(found: Diagnosis) -> Table:
     """One row for each source and device: whether it answers, and what it measured or why not."""
-    table = Table("device", "source", "available", WORDS, title="What can be measured here")
+    table = Table("device", "source", "--counters", "available", WORDS, title="What can be measured here")
     for answer in found.sources:
-        table.add_row(answer.device, Text(answer.title), answer.verdict, Text(answer.words))
+        table.add_row(answer.device, Text(answer.title), answer.counters, answer.verdict, Text(answer.words))
     without = f"{found.why_no_gpu} Kernels are interpreted; recorded Runs show a GPU." if found.why_no_gpu else ""
     table.caption = Text(found.tried_on or without)
     return table

@@ -84,7 +84,8 @@ def launch_marked(load: Load, sections: list[Section]) -> None:
         load.launch()
     bytescope_mark[(1,)]()
     if load.drain:
-        load.evict_l2()
+        load.evict_l2()  # makes the scratch buffer
+        load.prepare_l2()
         with _profiling(load):
             mark(DRAIN)
             load.evict_l2()

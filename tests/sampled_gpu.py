@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.run import LaunchHook
-from profiler.bench import Load
+from profiler.bench import HEAD_STARTS_CYCLES, Load
 from profiler.cupti import structs
 from profiler.cupti.library import CuptiError, explain
 from profiler.run import DeviceInfo
@@ -180,8 +180,8 @@ class Clock:
 class TwoLaunches(Load):
     """qk: 1 GB read, 0.5 GB written, 50 M sectors in 1 ms; pv: 2 GB, 0.2 GB, 25 M in 0.5 ms; 40 MB stay in L2.
 
-    Right after a pass, so that L2 is warm, qk reads 0.3 GB less. Evicting reads 120 MB (3.75 M sectors) in 0.1 ms,
-    writes what is dirty, and 1 MB that is not the pass's.
+    Right after a pass, so that L2 is warm, qk reads 0.3 GB less. What is dirty is written by what comes next. Evicting
+    reads 120 MB (3.75 M sectors) in 0.1 ms, and writes 1 MB that is not the pass's. A spin is 2 ms without traffic.
     """
 
     gpu: Gpu
@@ -195,10 +195,13 @@ class TwoLaunches(Load):
 
     def launch(self, hook: LaunchHook = nullcontext) -> None:
         with hook("qk"):
-            self.gpu.run(MS, (0.7e9 if self.is_warm else 1e9) * self.scale, 0.5e9, 50e6)
+            self.gpu.run(MS, (0.7e9 if self.is_warm else 1e9) * self.scale, self.dirty + 0.5e9, 50e6)
         with hook("pv"):
             self.gpu.run(MS // 2, 2e9 * self.scale, 0.2e9, 25e6)
         self.dirty, self.is_warm = 40e6, True
+
+    def spin(self, cycles: int = HEAD_STARTS_CYCLES[0]) -> None:
+        self.gpu.run(cycles // 2)
 
     def evict_l2(self) -> None:
         self.gpu.run(MS // 10, 120e6, self.dirty + 1e6, 3.75e6)

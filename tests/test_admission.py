@@ -166,7 +166,7 @@ def test_too_many_flops_for_a_cpu() -> None:
         ({"l2": "hot"}, "l2 is 'hot'; choose cold or warm."),
         ({"seed": -1}, "seed is -1; choose 0 to 2^63 - 1."),
         ({"seed": 2**63}, "seed is 9223372036854775808; choose 0 to 2^63 - 1."),
-        ({"repeats": 0}, "repeats is 0; choose 1 to 10000."),
+        ({"repeats": 0}, "passes is 0; choose 1 to 10000."),
         ({"tile": None}, "Kernel flash needs a tile."),
         ({"kernel": "naive"}, "Kernel naive takes no tile."),
         (

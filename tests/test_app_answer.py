@@ -20,7 +20,7 @@ def test_both_with_counters() -> None:
     # 6.40 ms / 1.28 ms = 5.0; 147e6 B = 140.2 MiB; 4.43e9 B = 4.126 GiB.
     assert words.detail == (
         "Same answer to a relative error of 2.3e-3 (bfloat16 against float64), 5.0 times faster, 140 MiB of peak memory"
-        " instead of 4.13 GiB. (1, 16, 8192, 128) bfloat16, full mask, cold L2, 20 launches, NVIDIA H200."
+        " instead of 4.13 GiB. (1, 16, 8192, 128) bfloat16, full mask, cold L2, 20 passes, NVIDIA H200."
     )
 
 

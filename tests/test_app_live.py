@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import doctor_table
-from app.doctor_table import Checkup, Outcome, machine, sources
+from app.doctor_table import OPTION, Checkup, Outcome, machine, sources
 from app.style import LIGHT
 from app.views.live_gpu import charts, figures, headline
 from profiler.codec import encode
@@ -94,11 +94,11 @@ SAY = (sys.executable, "-c", f"print('a word'); print({json.dumps(encode(FOUND))
 
 
 def test_the_sources_say_what_they_measured_or_why_not() -> None:
-    assert sources(FOUND).columns == ("source", "available", "what it measured, or why not")
+    assert sources(FOUND).columns == ("source", OPTION, "available", "what it measured, or why not")
     assert sources(FOUND).rows == (
-        ("Schedule", "yes", "needs no GPU"),
-        ("Nsight Compute (ncu)", "yes", "L2↔SM 1.007 GB."),
-        ("CUPTI", "no", "<b>administrators</b> only"),
+        ("Schedule", "", "yes", "needs no GPU"),
+        ("Nsight Compute (ncu)", "ncu", "yes", "L2↔SM 1.007 GB."),
+        ("CUPTI", "cupti-range", "no", "<b>administrators</b> only"),
     )
     assert machine(FOUND).rows == (
         ("torch", "2.10.0. Warning: torch 2.10.0 is not known here."),
@@ -110,8 +110,8 @@ def test_several_gpus_are_told_apart() -> None:
     other = replace(H200, device="cuda:1")
     more = (*FOUND.sources, *(replace(answer, device="cuda:1") for answer in FOUND.sources[1:]))
     found = replace(FOUND, devices=(H200, other), sources=more)
-    assert sources(found).columns[1] == "device"
-    assert [row[1] for row in sources(found).rows] == ["any", "cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+    assert sources(found).columns[2] == "device"
+    assert [row[2] for row in sources(found).rows] == ["any", "cuda:0", "cuda:0", "cuda:1", "cuda:1"]
     assert [row[0] for row in machine(found).rows] == ["torch", "GPU, cuda:0"]
 
 

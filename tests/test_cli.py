@@ -123,7 +123,7 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
         ("--l2 hot", "l2 is 'hot'; choose cold or warm."),
         ("--counters nsys", "counters is 'nsys'; choose auto, cupti-range, ncu, cupti-sampling, nvml-gpm."),
         ("--seed -1", "seed is -1; choose 0 to 2^63 - 1."),
-        ("--repeats 0", "repeats is 0; choose 1 to 10000."),
+        ("--passes 0", "passes is 0; choose 1 to 10000."),
         ("--trace-head 2", "The traced head is 2; this problem has 0 to 1."),
         (
             "--seq-len 9000 --seq-len-kv 9000",

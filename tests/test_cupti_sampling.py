@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -386,45 +386,73 @@ def values(reading) -> dict[str, float]:
     return {m.name: m.value for m in reading.measurements}
 
 
+TOTALS = {"hbm_read_bytes": 3e9, "hbm_write_bytes": 0.74e9, "l2_sm_bytes": 2.4e9}
+
+
 def test_totals_of_a_drained_pass_by_hand(gpu: Gpu, attach) -> None:
     """Read: 1 + 2 GB; written: 0.5 + 0.2 GB + the 40 MB of L2, less the 1 MB of a drain alone; 75 M sectors × 32 B."""
     cupti = attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert values(reading) == pytest.approx({"hbm_read_bytes": 3e9, "hbm_write_bytes": 0.74e9, "l2_sm_bytes": 2.4e9})
+    assert values(reading) == pytest.approx(TOTALS)
     assert {(m.unit, m.source, m.launch) for m in reading.measurements} == {("B", "cupti-sampling", None)}
     notes = [m.note for m in reading.measurements]
     assert notes[0] == "dram read bytes, cold L2, device-wide, samples of 20 µs, median of 3 passes"
-    assert "until L2 holds no dirty line" in notes[1] and notes[1].endswith("median of 2 passes")
+    assert "until L2 holds no dirty line" in notes[1] and notes[1].endswith("median of 3 passes")
     assert "× 32 B" in notes[2]
+    assert cupti.calls.count("cuptiPmSamplingStart") == 1
     assert cupti.still_open() == []
 
 
-@pytest.mark.parametrize(("l2", "read"), [("cold", 3e9), ("warm", 2.7e9)])
-def test_totals_without_the_drain_leave_out_what_l2_still_holds(gpu: Gpu, attach, l2: str, read: float) -> None:
-    """0.5 + 0.2 GB; preparing L2, by an eviction or by another pass, is not in the samples, but each pass finds it."""
+@pytest.mark.parametrize(("l2", "read", "written"), [("cold", 3e9, 0.7e9), ("warm", 2.7e9, 0.74e9)])
+def test_totals_without_the_drain_leave_out_what_l2_still_holds(
+    gpu: Gpu, attach, l2: str, read: float, written: float
+) -> None:
+    """0.5 + 0.2 GB, and where L2 is warm the 40 MB of the pass before; what prepares L2 does not count."""
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu, l2=l2, drain=False))
-    assert values(reading) == pytest.approx({"hbm_read_bytes": read, "hbm_write_bytes": 0.7e9, "l2_sm_bytes": 2.4e9})
+    assert values(reading) == pytest.approx({"hbm_read_bytes": read, "hbm_write_bytes": written, "l2_sm_bytes": 2.4e9})
     assert f"{l2} L2" in reading.measurements[1].note
     assert "without what it wrote and L2 still holds" in reading.measurements[1].note
     assert [span.launch for span in reading.spans] == ["qk", "pv"]
 
 
 def test_a_warm_drained_pass_pays_for_its_own_lines_only(gpu: Gpu, attach) -> None:
+    """It writes 0.7 GB and 40 MB of the pass before, the drain 41 MB; less the 41 MB of a drain after such a pass."""
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu, l2="warm"))
-    assert values(reading)["hbm_write_bytes"] == pytest.approx(0.74e9)
+    assert values(reading) == pytest.approx(TOTALS | {"hbm_read_bytes": 2.7e9})
+
+
+def test_each_pass_counts_apart_and_the_median_is_told(gpu: Gpu, attach) -> None:
+    """The second and third pass read 0.3 and 0.6 GB more: 3, 3.3 and 3.6 GB. Two more are launched to be timed."""
+    attach()
+    load, launched = TwoLaunches(gpu), []
+
+    def launch(hook: LaunchHook = nullcontext) -> None:
+        launched.append(None)
+        load.scale = 1 + 0.1 * max(0, len(launched) - 3)
+        TwoLaunches.launch(load, hook)
+
+    load.launch = launch
+    read, *_ = cupti_sampling.measure(load).measurements
+    assert len(launched) == 5
+    assert read.value == pytest.approx(3.3e9)
+    # Percentiles 20 and 80 of three values lie 0.4 and 1.6 steps of 0.3 GB above the first.
+    assert read.spread == pytest.approx((3.12e9, 3.48e9))
 
 
 def test_the_series_by_hand(gpu: Gpu, attach) -> None:
-    """Samples: 49 idle, 50 of qk at 1 GB/ms, 25 of pv at 4 GB/ms, 25 idle, 5 of the drain at 1.2 GB/ms, 50 idle."""
+    """Samples: 10 idle, 50 of qk at 1 GB/ms, 25 of pv at 4 GB/ms, 125 idle, 5 of the drain at 1.2 GB/ms, 10 idle.
+
+    Before each part the GPU is idle for 0.5 ms, and spins for 2 ms: 125 samples.
+    """
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
     by_name = {series.name: series for series in reading.series}
     read, write, crossed = (by_name[f"{name}_per_second"] for name in cupti_sampling.QUANTITIES)
 
     def steps(qk: float, pv: float, drain: float) -> list[float]:
-        return [0] * 49 + [qk] * 50 + [pv] * 25 + [0] * 25 + [drain] * 5 + [0] * 50
+        return [0] * 10 + [qk] * 50 + [pv] * 25 + [0] * 125 + [drain] * 5 + [0] * 10
 
     assert read.values == pytest.approx(steps(1e12, 4e12, 1.2e12))
     assert write.values == pytest.approx(steps(0.5e12, 0.4e12, 0.41e12))
@@ -432,56 +460,136 @@ def test_the_series_by_hand(gpu: Gpu, attach) -> None:
     for series in (read, write, crossed):
         assert (series.unit, series.source) == ("B/s", "cupti-sampling")
         assert series.interval == pytest.approx(20e-6)
-        assert series.seconds == pytest.approx([i * 20e-6 for i in range(204)])
-    assert reading.spans == (
-        LaunchSpan("qk", pytest.approx(0.98e-3), pytest.approx(1.98e-3)),
-        LaunchSpan("pv", pytest.approx(1.98e-3), pytest.approx(2.48e-3)),
-        LaunchSpan("drain", pytest.approx(2.98e-3), pytest.approx(3.08e-3)),
-    )
+        assert series.seconds == pytest.approx([i * 20e-6 for i in range(225)])
+    assert reading.spans == SPANS
 
 
+SPANS = (
+    LaunchSpan("qk", pytest.approx(0.2e-3), pytest.approx(1.2e-3)),
+    LaunchSpan("pv", pytest.approx(1.2e-3), pytest.approx(1.7e-3)),
+    LaunchSpan("drain", pytest.approx(4.2e-3), pytest.approx(4.3e-3)),
+)
+
+
+def test_without_the_drain_the_series_ends_with_the_pass(gpu: Gpu, attach) -> None:
+    """10 idle, 50 of qk, 25 of pv, 10 idle."""
+    attach()
+    reading = cupti_sampling.measure(TwoLaunches(gpu, drain=False))
+    assert reading.series[0].values == pytest.approx([0] * 10 + [1e12] * 50 + [4e12] * 25 + [0] * 10)
+    assert reading.spans == SPANS[:2]
+
+
+@pytest.mark.parametrize("offset", [0, 7 * US, 13 * US])
 @pytest.mark.parametrize("ahead", [-3_600 * 10**9, -MS, -200 * US, 200 * US, MS, 3_600 * 10**9])
-def test_clocks_that_differ_leave_the_totals_and_take_the_marks(gpu: Gpu, attach, ahead: int) -> None:
+def test_where_neither_clock_is_the_samples_the_first_work_tells(gpu: Gpu, attach, ahead: int, offset: int) -> None:
+    """The spins last `offset` longer, so that work does not begin with a sample: spans are less than one early."""
     attach(ahead=ahead, host_ahead=-ahead)
-    reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert values(reading) == pytest.approx({"hbm_read_bytes": 3e9, "hbm_write_bytes": 0.74e9, "l2_sm_bytes": 2.4e9})
-    assert len(reading.series) == 3
-    assert reading.spans == ()
-    assert all("launches are not marked" in m.note for m in reading.measurements)
+    load = TwoLaunches(gpu)
+    load.spin = lambda: gpu.run(2 * MS + offset)
+    reading = cupti_sampling.measure(load)
+    assert values(reading) == pytest.approx(TOTALS)
+    assert sum(reading.series[0].values) * 20e-6 == pytest.approx(3.12e9)
+    assert [span.launch for span in reading.spans] == ["qk", "pv", "drain"]
+    read = reading.series[0]
+    busy = [second for second, value in zip(read.seconds, read.values, strict=True) if value]
+    assert reading.spans[0].start == pytest.approx(busy[0], abs=20e-6)
+    # It ends within the last busy sample.
+    assert reading.spans[-1].end == pytest.approx(busy[-1], abs=20.01e-6)
 
 
 @pytest.mark.parametrize("ahead", [-3_600 * 10**9, -MS, MS, 3_600 * 10**9])
-def test_launches_are_marked_through_the_hosts_clock_where_the_samples_have_it(gpu: Gpu, attach, ahead: int) -> None:
+def test_the_hosts_clock_is_taken_where_the_samples_have_it(gpu: Gpu, attach, ahead: int) -> None:
+    """5 µs off, which the spans show: by the first busy sample they would begin at 0.2 ms."""
     attach(ahead=ahead, host_ahead=ahead + 5 * US)
     reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert reading.spans[0] == LaunchSpan("qk", pytest.approx(0.985e-3), pytest.approx(1.985e-3))
-    assert not any("launches are not marked" in m.note for m in reading.measurements)
+    assert values(reading) == pytest.approx(TOTALS)
+    assert reading.spans[0] == LaunchSpan("qk", pytest.approx(0.205e-3), pytest.approx(1.205e-3))
 
 
-def test_a_launch_that_begins_before_the_first_sample_is_not_marked(gpu: Gpu, attach) -> None:
-    """30 ms of work, 1.2 ms late for its mark, 0.22 ms of which lie before the first sample; 96% would be held."""
-    attach(ahead=1200 * US, host_ahead=-1)
-    load = TwoLaunches(gpu, drain=False)
+@pytest.mark.parametrize("ahead", [10 * US, -10 * US])
+def test_a_clock_off_by_less_than_a_sample_counts_and_marks(gpu: Gpu, attach, ahead: int) -> None:
+    """The series begins with the sample that holds the time 10 samples before the mark, here in its middle."""
+    attach(ahead=ahead)
+    reading = cupti_sampling.measure(TwoLaunches(gpu))
+    assert values(reading) == pytest.approx(TOTALS)
+    assert reading.spans[0] == LaunchSpan("qk", pytest.approx(0.21e-3), pytest.approx(1.21e-3))
+
+
+def between_the_parts(load: TwoLaunches, sectors: float, read: float = 0.0) -> TwoLaunches:
+    """Somebody's traffic 0.5 ms long, ending 0.5 ms before each part, and so nearer to it than to the one before."""
+
+    def spin() -> None:
+        load.gpu.run(MS)
+        load.gpu.run(MS // 2, read, 0.0, sectors)
+        load.gpu.run(MS // 2)
+
+    load.spin = spin
+    return load
+
+
+def test_others_traffic_between_the_parts_does_not_count(gpu: Gpu, attach) -> None:
+    """37,000 sectors are 0.98% of those and a drain's 3.75 M; HBM has some traffic of its own at any time."""
+    attach()
+    reading = cupti_sampling.measure(between_the_parts(TwoLaunches(gpu), sectors=37e3, read=60e6))
+    assert values(reading) == pytest.approx(TOTALS)
+    # It is shown: 60 MB before the drain.
+    assert sum(reading.series[0].values) * 20e-6 == pytest.approx(3.18e9)
+
+
+def test_more_traffic_between_the_parts_than_1_percent_is_an_error(gpu: Gpu, attach) -> None:
+    """39,000 sectors are 1.03%."""
+    cupti = attach()
+    with pytest.raises(Unavailable, match="do not show the work where the GPU's clock says that it ran"):
+        cupti_sampling.measure(between_the_parts(TwoLaunches(gpu), sectors=39e3))
+    assert cupti.still_open() == []
+
+
+@pytest.mark.parametrize("drain", [True, False])
+@pytest.mark.parametrize("without", [range(5), [2], [4]], ids=["every", "first", "last"])
+def test_a_launch_without_its_marks_is_an_error(gpu: Gpu, attach, without: Sequence[int], drain: bool) -> None:
+    """Passes 0 and 1 are timed, 2 to 4 are sampled."""
+    cupti = attach()
+    load, passes = TwoLaunches(gpu, drain=drain), count()
 
     def launch(hook: LaunchHook = nullcontext) -> None:
-        with hook("qk"):
-            gpu.run(30 * MS, read=60e9)
+        number = next(passes)
+        TwoLaunches.launch(load, lambda name: nullcontext() if name == "pv" and number in without else hook(name))
 
     load.launch = launch
-    assert cupti_sampling.measure(load).spans == ()
+    with pytest.raises(Unavailable, match="did not mark each of its launches"):
+        cupti_sampling.measure(load)
+    assert cupti.still_open() == []
 
 
-def test_a_clock_off_by_less_than_a_sample_still_marks(gpu: Gpu, attach) -> None:
-    attach(ahead=10 * US)
-    reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert reading.spans[0] == LaunchSpan("qk", pytest.approx(0.97e-3), pytest.approx(1.97e-3))
+def test_work_that_moves_nothing_is_an_error(gpu: Gpu, attach) -> None:
+    """A pass without traffic cannot be found in the samples, and 0 never stands for unknown."""
+    attach()
+    load = TwoLaunches(gpu)
+
+    def launch(hook: LaunchHook = nullcontext) -> None:
+        for name in load.launch_names:
+            with hook(name):
+                gpu.run(MS)
+
+    load.launch = launch
+    with pytest.raises(Unavailable, match="do not show the work"):
+        cupti_sampling.measure(load)
 
 
-@pytest.mark.parametrize(("stored", "neighbours", "bins"), [(204, 1, 204), (203, 2, 102), (100, 3, 68), (50, 5, 41)])
+@pytest.mark.parametrize(("begin", "end", "is_held"), [(0, 200, True), (-1, 200, False), (0, 201, False)])
+def test_work_beyond_the_samples_is_not_held(begin: int, end: int, is_held: bool) -> None:
+    """Ten samples of 20 µs."""
+    start = BORN + np.arange(10) * 20 * US
+    samples = Samples(start, start + 20 * US, dict.fromkeys(cupti_sampling.QUANTITIES, np.ones(10)))
+    window = cupti_sampling.Window("pass", (("qk", BORN + begin * US, BORN + end * US),))
+    assert cupti_sampling._hold(samples, (window,)) is is_held
+
+
+@pytest.mark.parametrize(("stored", "neighbours", "bins"), [(225, 1, 225), (224, 2, 113), (100, 3, 75), (33, 7, 33)])
 def test_fewer_samples_are_stored_and_their_sum_stays(
     gpu: Gpu, attach, monkeypatch: pytest.MonkeyPatch, stored: int, neighbours: int, bins: int
 ) -> None:
-    """204 samples in bins of 5 are 40 full ones and one of 4; read and drained: 3.12 GB."""
+    """225 samples in bins of 7 are 32 full ones and one of 1; read and drained: 3.12 GB."""
     monkeypatch.setattr(cupti_sampling, "STORED_SAMPLES", stored)
     attach()
     read = cupti_sampling.measure(TwoLaunches(gpu)).series[0]
@@ -489,8 +597,8 @@ def test_fewer_samples_are_stored_and_their_sum_stays(
     assert read.interval == pytest.approx(neighbours * 20e-6)
     assert read.seconds[1] == pytest.approx(neighbours * 20e-6)
     assert sum(read.values) * read.interval == pytest.approx(3.12e9)
-    first_busy = 49 // neighbours
-    idle = 49 % neighbours
+    first_busy = 10 // neighbours
+    idle = 10 % neighbours
     assert read.values[first_busy] == pytest.approx(1e12 * (neighbours - idle) / neighbours)
 
 
@@ -513,30 +621,45 @@ def test_what_is_above_the_peak_is_not_clamped(gpu: Gpu, attach) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "interval", "max_samples"),
+    ("seconds", "passes", "interval", "max_samples"),
     [
-        (1.4e-3, 20_000, 3_214),  # 2 × 1.5 ms + 60 ms = 63 ms: 3,150 samples and 64
-        (0.9699, 62_000, 32_323),  # 2 × 0.97 s + 60 ms = 2 s in 32,704 samples: 61.2 µs, so 62, and 32,259 samples
+        # 2 × (3 × 1.5 ms + 8 × 0.1 ms of evictions) + 60 ms = 70.6 ms: 3,530 samples and 64.
+        (1.5e-3, 3, 20_000, 3_594),
+        # 2 × (3 × 98.7 + 0.8) + 60 = 653.8 ms, and 32,704 samples are 654.08 ms.
+        (98.7e-3, 3, 20_000, 32_754),
+        # Three would take 654.4 ms; one takes 2 × (98.8 + 0.4) + 60 = 258.4 ms: 12,920 samples and 64.
+        (98.8e-3, 1, 20_000, 12_984),
+        # 2 × 0.9703 s + 60 ms = 2.0006 s in 32,704 samples: 61.2 µs, so 62, and 32,268 samples.
+        (0.9699, 1, 62_000, 32_332),
     ],
 )
-def test_long_work_is_sampled_at_a_longer_interval(
-    gpu: Gpu, attach, seconds: float, interval: int, max_samples: int
+def test_long_work_is_one_pass_and_longer_work_at_a_longer_interval(
+    gpu: Gpu, attach, seconds: float, passes: int, interval: int, max_samples: int
 ) -> None:
     attach()
     load = TwoLaunches(gpu)
     load.launch = lambda: gpu.run(round(seconds * 1e9))
     plan = cupti_sampling._plan(load)
-    assert plan.interval_ns == interval
-    assert plan.max_samples == max_samples
+    assert plan.parts == ("prepare", "pass", "drain") * passes + ("prepare", "drain")
+    assert (plan.interval_ns, plan.max_samples) == (interval, max_samples)
+
+
+def test_a_warm_pass_without_a_drain_is_prepared_by_another(gpu: Gpu, attach) -> None:
+    """2 × 6 × 1.5 ms + 60 ms = 78 ms: 3,900 samples and 64."""
+    attach()
+    plan = cupti_sampling._plan(TwoLaunches(gpu, l2="warm", drain=False))
+    assert plan == cupti_sampling.Plan(("prepare", "pass") * 3, 20_000, 3_964)
 
 
 def test_a_longer_interval_is_said(gpu: Gpu, attach, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 × 1.6 ms + 60 ms = 63.2 ms in 875 − 64 samples: 77.9 µs, so 78."""
+    """One pass, 2 × (1.5 + 0.4) ms + 60 ms = 63.8 ms in 875 − 64 samples: 78.7 µs, so 79."""
     monkeypatch.setattr(cupti_sampling, "MAX_SAMPLES", 875)
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
-    assert "samples of 78 µs, longer than 20 µs so that 875 suffice" in reading.measurements[0].note
-    assert values(reading) == pytest.approx({"hbm_read_bytes": 3e9, "hbm_write_bytes": 0.74e9, "l2_sm_bytes": 2.4e9})
+    read = reading.measurements[0]
+    assert "samples of 79 µs, longer than 20 µs so that 875 suffice" in read.note
+    assert read.note.endswith("suffice, one pass")
+    assert values(reading) == pytest.approx(TOTALS)
     assert [span.launch for span in reading.spans] == ["qk", "pv", "drain"]
 
 
@@ -591,9 +714,9 @@ def test_reasons(attach, monkeypatch: pytest.MonkeyPatch) -> None:
     assert unavailable(H200) == "no permission"
 
 
-def test_the_counter_is_found_and_waits_to_be_asked_for() -> None:
+def test_the_counter_is_found_and_comes_after_those_of_ranges() -> None:
     counter = next(counter for counter in all_counters() if counter.name == "cupti_sampling")
-    assert (counter.order, counter.phase, counter.is_slow) == (45, "sample", True)
+    assert (counter.order, counter.phase, counter.is_slow) == (45, "sample", False)
     assert {source for *_, source in counter.quantities} == {"cupti-sampling"}
 
 

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,14 @@ ROOT = Path(__file__).parents[1]
 LABELS_CUT_OFF = """[...document.querySelectorAll('.chart .bartext')].filter((text) =>
     text.getBoundingClientRect().right > text.closest('.chart').getBoundingClientRect().right + 1
 ).map((text) => text.textContent)"""
+TITLES_IN_TICKS = """[...document.querySelectorAll('.chart .xtitle, .chart .ytitle')].filter((title) => {
+    const at = title.getBoundingClientRect();
+    return [...title.closest('.chart').querySelectorAll('.xtick, .ytick')].some((tick) => {
+        const other = tick.getBoundingClientRect();
+        const apart = at.right <= other.left || other.right <= at.left;
+        return !apart && at.top < other.bottom - 1 && other.top < at.bottom - 1;
+    });
+}).map((title) => title.textContent)"""
 HOSTILE = "</script><script>alert(1)</script><img src=//x onerror=alert(1)>\" onclick='alert(1)' =1+1 | `@all`"
 
 
@@ -138,13 +147,41 @@ def test_html_says_everything(both: tuple[Run, Run]) -> None:
     assert "No Run here recorded m, l and acc." in text
     for number in ("6,610,000,000", "2,118,000,000", "0.006336 s to 0.006464 s", "549,755,813,888", "0.0023"):
         assert number in text, number
-    for fact in ("NVIDIA H200", "580.159.04", "2.11.0+cu130", "3.6.0", "3.12.3", "2026-11-29", "128 × 64, linear"):
+    for fact in (
+        "NVIDIA H200",
+        "580.159.04",
+        "2.11.0+cu130",
+        "3.6.0",
+        "3.12.3",
+        "2026-11-29",
+        "128\u00a0×\u00a064, linear",
+    ):
         assert fact in text, fact
     assert "python -m profiler run --kernel naive --kernel flash" in text
     assert "--seq-len 8192" in text
 
 
 @pytest.mark.usefixtures("pages")
+@pytest.mark.usefixtures("pages")
+def test_html_names_how_each_run_was_measured_as_the_form_does() -> None:
+    asked = dataclasses.replace(naive_run().workload, counters="cupti-sampling", drain=False, detail=True, repeats=5)
+    text = FORMATS["html"]((dataclasses.replace(naive_run(), workload=asked), cpu_run()))
+    text = text[text.index("How it was measured") :]
+    heads = ["kernel", "L2", "passes", "bytes counted by", "write-back drain", "detail counters", "Run"]
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", text)[:7] == heads
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", text)
+    assert cells[:7] == ["Naive", "cold", "5", "cupti-sampling", "no", "yes", "fake-naive"]
+    assert "fake-cpu" not in cells[: cells.index("device")]  # a CPU has none of these
+    assert "How it was measured" not in FORMATS["html"]((cpu_run(),))
+
+
+@pytest.mark.usefixtures("pages")
+def test_html_marks_a_footnote_as_no_exponent_is_written() -> None:
+    text = FORMATS["html"]((naive_run(),))
+    assert "6.61 GB<sup>[" in text
+    assert not re.search(r"<sup>\d", text)
+
+
 def test_html_folds_raw_samples_away(both: tuple[Run, Run]) -> None:
     series = Series("hbm_read", "B", "cupti-sampling", (0.0, 2e-5), (96e6, 48e6))
     run = dataclasses.replace(both[0], samples={"gpu_time_seconds": (0.0064, 0.0065)}, series=(series,))
@@ -222,8 +259,11 @@ def test_csv_has_a_row_for_each_measurement(both: tuple[Run, Run]) -> None:
     pv = next(row for row in rows if row["launch"] == "pv" and row["name"] == "hbm_read_bytes")
     assert (pv["value"], pv["unit"], pv["source"]) == ("2209000000.0", "B", "cupti-range")
     assert (pv["kernel"], pv["seq_len_q"], pv["BLOCK_M"]) == ("naive", "8192", "")
+    how = ("l2", "repeats", "counters", "drain", "detail")
+    assert [pv[name] for name in how] == ["cold", "20", "auto", "True", "False"]
     missing = next(row for row in rows if row["run"] == "fake-cpu" and row["name"] == "l2_sm_bytes")
     assert (missing["value"], missing["note"]) == ("", NO_COUNTERS)
+    assert [missing[name] for name in how] == [""] * 5
 
 
 def test_markdown_has_a_column_for_each_run_and_a_table_for_each_problem(both: tuple[Run, Run]) -> None:
@@ -234,6 +274,10 @@ def test_markdown_has_a_column_for_each_run_and_a_table_for_each_problem(both: t
     assert "| HBM bytes | – |" in lines
     assert f"* HBM bytes, flash: {NO_COUNTERS}" in lines
     assert sum(line.startswith("### ") for line in lines) == 2
+    how = "cold L2, 20 passes, bytes counted by auto, write-back drain, no detail counters"
+    versions = "torch 2.11.0+cu130, triton 3.6.0, python 3.12.3, 2026-11-29"
+    assert f"* NVIDIA H200, driver 580.159.04, {versions}, {how}" in lines
+    assert f"* Two-core CPU, {versions}" in lines
 
 
 def test_perfetto_gives_each_sm_a_lane_and_overlapping_ctas_lanes_of_their_own() -> None:
@@ -283,6 +327,19 @@ def test_command_line(tmp_path: Path) -> None:
     assert from_json(call(file, "--format", "json").stdout) == from_json(file.read_text())
 
 
+@pytest.mark.parametrize(("format", "is_refused"), [("html", True), ("json", True), ("md", False), ("csv", False)])
+def test_a_terminal_gets_only_what_can_be_read_there(tmp_path: Path, format: str, is_refused: bool) -> None:
+    file = tmp_path / "runs.json"
+    file.write_text(to_json([cpu_run()]))
+    reader, terminal = os.openpty()
+    words = [sys.executable, "-m", "profiler", "report", str(file), "--format", format]
+    done = subprocess.run(words, cwd=ROOT, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(terminal)
+    os.close(reader)
+    refusal = f"A report as {format} is nothing to read on a terminal; name a file for it with --out.\n"
+    assert (done.returncode, done.stderr) == ((2, refusal) if is_refused else (0, ""))
+
+
 @pytest.mark.parametrize(
     ("content", "options", "sentence"),
     [
@@ -305,9 +362,10 @@ def test_command_line_refuses_with_one_sentence(
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1440])
-def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run, Run], width: int) -> None:
+@pytest.mark.parametrize("most", [1, 2])
+def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run, Run], width: int, most: int) -> None:
     file = tmp_path / "report.html"
-    file.write_text(FORMATS["html"](both), encoding="utf-8")
+    file.write_text(FORMATS["html"](both[-most:]), encoding="utf-8")
     complaints: list[str] = []
     requests: list[str] = []
     with chromium.new_context(viewport={"width": width, "height": 900}) as context:
@@ -321,6 +379,7 @@ def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run,
         assert charts >= 1
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(LABELS_CUT_OFF) == []
+        assert page.evaluate(TITLES_IN_TICKS) == []
         page.emulate_media(media="print")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details.printed:not([open])").count() == 0

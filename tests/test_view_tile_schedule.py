@@ -5,10 +5,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.picture import Picture
-from app.style import DARK, LIGHT
+from app.style import DARK, LIGHT, Theme, ink_on
+from app.subject import Subject
 from app.tile_cells import around, whole
 from app.tile_chart import tile_map
 from app.tile_moment import Moment
+from app.tile_pages import matrix
 from app.tile_tables import launches_moved, moved
 from app.timeline_chart import MOST_BARS, lanes, story, timeline
 from app.views import tile_schedule
@@ -50,6 +52,23 @@ def test_end_of_the_head_has_moved_what_the_schedule_says(grid: TileGrid) -> Non
     for part in end.moved():
         reads, writes = whole_head[part.tensor]
         assert (part.head_read, part.head_written) == (reads.sum(), writes.sum())
+
+
+@pytest.mark.parametrize(
+    ("theme", "words", "inks"),
+    [(LIGHT, "Pale to strong", ["#000000", "#FFFFFF"]), (DARK, "Dark to pale", ["#FFFFFF", "#000000"])],
+    ids=["light", "dark"],
+)
+def test_the_caption_names_the_colours_in_the_order_in_which_they_are_drawn(
+    theme: Theme, words: str, inks: list[str]
+) -> None:
+    """Pale colours take black ink, dark ones white."""
+    grid = TileGrid(ARTICLE, 4, 4)
+    picture = matrix(Subject("flash", "flash", ARTICLE, TileConfig(4, 4)), Moment(grid), theme)
+    assert f"{words}: order within a program." in picture.caption
+    order = next(trace for trace in picture.chart.data if trace.type == "heatmap")
+    colours = [colour for _, colour in order.colorscale]
+    assert [ink_on(colours[0]), ink_on(colours[-1])] == inks
 
 
 def test_steps_go_on_through_the_head_and_back() -> None:
@@ -115,7 +134,7 @@ def test_small_grids_name_their_tiles_and_can_be_clicked() -> None:
     labels = next(trace.text for trace in figure.data if trace.type == "scatter" and trace.mode == "text")
     assert list(labels)[:5] == ["0, 0", "0, 1", "0, 2", "0, 3", "1, 0"]
     targets = next(trace.customdata for trace in figure.data if trace.customdata is not None)
-    assert [list(tile) for tile in targets][:5] == [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0]]
+    assert targets[:5].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0]]
 
 
 def test_timeline_counts_waves_and_finds_a_program() -> None:
@@ -138,6 +157,42 @@ def test_programs_that_share_an_sm_get_slots() -> None:
     assert found is not None
     assert found.slot.tolist() == [0, 1, 0, 1] and found.wave.tolist() == [0, 0, 1, 1]
     assert (found.at_once, found.waves) == (2, 2)
+
+
+def test_few_programs_are_two_paths_and_each_has_its_name() -> None:
+    """SM 0 runs program 0 and then 2, SM 1 runs program 1; of 400 moments over 400 µs, 2 runs at the last 200."""
+    trace = ProgramTrace(
+        "flash",
+        PackedArray.pack(np.array([0, 1, 0], np.int32)),
+        PackedArray.pack(np.array([0, 0, 200_000])),
+        PackedArray.pack(np.array([200_000, 300_000, 400_000])),
+        32,
+    )
+    found = lanes(trace)
+    assert found is not None
+    pale, strong, names, chosen = timeline(found, 1, LIGHT).data
+    nan = np.nan
+    np.testing.assert_array_equal(pale.x, [0, 200, 200, 0, nan, 0, 300, 300, 0, nan])
+    np.testing.assert_array_equal(pale.y, [-0.5, -0.5, 0.5, 0.5, nan, 0.5, 0.5, 1.5, 1.5, nan])
+    np.testing.assert_array_equal(strong.x, [200, 400, 400, 200, nan])
+    np.testing.assert_array_equal(strong.y, [-0.5, -0.5, 0.5, 0.5, nan])
+    assert (names.z[0, :200] == 0).all() and (names.z[0, 200:] == 2).all()
+    assert (names.z[1, :300] == 1).all() and np.isnan(names.z[1, 300:]).all()
+    assert names.customdata[0, [0, -1]].tolist() == [0, 1], "programs before each in its lane"
+    assert (names.x0, names.dx, names.y0, names.dy) == (0.5, 1.0, 0.0, 1.0)
+    assert chosen.zorder > 0, "bars lie below paths otherwise"
+    assert (list(chosen.base), list(chosen.x), list(chosen.y), chosen.width) == ([0], [300], [1.0], 1.0)
+
+
+def test_a_page_of_many_tiles_and_programs_is_few_nodes_for_a_browser() -> None:
+    """64 × 64 tiles and 4,000 programs: points and bars are nodes of a page, paths and maps of any size are one."""
+    grid = TileGrid(AttentionProblem(seq_len_q=4096, seq_len_kv=4096, head_dim=16), 64, 64)
+    found = lanes(fake_runs.timeline(MOST_BARS, sms=132, program_ns=50_000))
+    assert found is not None
+    targets = next(trace for trace in tile_map(Moment(grid), whole(grid), LIGHT).data if trace.customdata is not None)
+    assert (len(targets.x), targets.marker.maxdisplayed) == (64 * 64, 1)
+    assert [trace.type for trace in timeline(found, 0, LIGHT).data] == ["scatter", "scatter", "heatmap", "bar"]
+    assert len(timeline(found, 0, LIGHT).to_json()) < 1_000_000
 
 
 def test_many_programs_are_drawn_by_how_long_they_took() -> None:

@@ -166,7 +166,8 @@ def _clickable(item: Picture, moment: Moment) -> None:
     def choose() -> None:
         points = st.session_state[key].selection.points
         if points:
-            q_tile, kv_tile = (int(part) for part in points[0]["customdata"])
+            tile = points[0]["customdata"]  # a row of an array, which comes back as a dict
+            q_tile, kv_tile = int(tile["0"]), int(tile["1"])
             place.go_to(Moment.at_tile(moment.grid, moment.program - moment.q_tile + q_tile, kv_tile))
 
     with page.card(item.title, item.caption):

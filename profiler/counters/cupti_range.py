@@ -3,7 +3,7 @@
 import statistics
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from profiler.bench import Load
 from profiler.counter import Counter, Reading, Unavailable
@@ -42,11 +42,13 @@ def measure(load: Load) -> Reading:
     """
     try:
         values, launches, kernels = _collect(load)
-        named = names_of(kernels) if kernels is not None else Reading()
-        if kernels is not None and len({launch for launch, _ in kernels}) < len(kernels):
-            named, launches = _by_kernel(load, kernels)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
+    named = names_of(kernels) if kernels is not None else Reading()
+    if kernels is not None and len({launch for launch, _ in kernels}) < len(kernels):
+        # Where a library makes other kernels this time, the launches have been counted all the same.
+        with suppress(CuptiError):
+            named, launches = _by_kernel(load, kernels)
     counted = {q: tuple(each[q] for each in values["run"]) for q in MEANINGS if q in values["run"][0]}
     until = "the pass ends, without what it wrote and L2 still holds"
     if load.drain:
@@ -124,7 +126,8 @@ def _by_kernel(load: Load, kernels: Sequence[tuple[str, str]]) -> tuple[Reading,
     labels = []
     for launch, _ in kernels:
         numbers[launch] += 1
-        labels.append(launch if made[launch] == 1 else f"{launch}{KERNEL}{numbers[launch]}")
+        name = launch or "outside"
+        labels.append(name if made[launch] == 1 else f"{name}{KERNEL}{numbers[launch]}")
     with RangeProfiler(traffic.names) as profiler:
         found = profiler.collect_kernels(load.launch, len(kernels), prepare=load.prepare_l2)
     named = names_of([(label, kernel) for label, (_, kernel) in zip(labels, kernels, strict=True)])
@@ -137,6 +140,7 @@ def _count_writes(load: Load, ranges: Ranges) -> None:
         with ranges.range("drained"):
             load.launch()
             load.evict_l2()
+    load.prepare_l2()  # what that leaves dirty is none of the pass's
     with ranges.range("drain"):
         load.evict_l2()
 

@@ -240,7 +240,7 @@ def _others(device: DeviceInfo) -> str:
 
 
 def _median(name: str, values: Sequence[float], note: str) -> Measurement:
-    note = f"{note}, median of {len(values)} passes"
+    note = f"{note}, {f'median of {len(values)} passes' if len(values) > 1 else 'one pass'}"
     return Measurement(name, statistics.median(values), "B", "cupti-sampling", note, spread_of(tuple(values)))
 
 

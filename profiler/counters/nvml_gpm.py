@@ -151,9 +151,10 @@ def unavailable(device: DeviceInfo) -> str | None:
 COUNTER = Counter(
     name="nvml_gpm",
     title="NVML GPM",
-    order=30,
+    order=47,
     phase="estimate",
     quantities=(("hbm_bytes", "B", "nvml-gpm"),),
     unavailable=unavailable,
     measure=measure,
+    is_slow=True,  # it needs a third of a second of load
 )

@@ -10,7 +10,7 @@ seen.kernels  # [("qk", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT")]
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_uint32, c_void_p
 from functools import cache
 
@@ -67,12 +67,16 @@ def watched_launches(cupti: Cupti | None = None) -> Iterator[LaunchWatch]:
     cupti = cupti or load()
     watch, subscriber = LaunchWatch(), c_void_p()
     callback = Callback(watch._see)  # must outlive the subscription
-    with ExitStack() as undo:
-        _check(cupti, "cuptiSubscribe", ctypes.byref(subscriber), callback, None)
-        undo.callback(_check, cupti, "cuptiUnsubscribe", subscriber)
+    _check(cupti, "cuptiSubscribe", ctypes.byref(subscriber), callback, None)
+    try:
         for function in LAUNCHES:
             _check(cupti, "cuptiEnableCallback", 1, subscriber, DRIVER_API, function)
         yield watch
+    except BaseException:
+        # It says more than what CUPTI may add.
+        cupti.library.cuptiUnsubscribe(subscriber)
+        raise
+    _check(cupti, "cuptiUnsubscribe", subscriber)
 
 
 def _check(cupti: Cupti, call: str, *arguments: object) -> None:

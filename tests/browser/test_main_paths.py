@@ -147,6 +147,19 @@ def test_run_clicked_before_a_preset_is_drawn_runs_the_preset(slow: Page, dashbo
     expect(slow.get_by_role("combobox", name="Preset")).to_have_value(re.compile("Article"))
 
 
+def test_a_value_typed_before_the_preset_is_drawn_goes_on_top_of_it(slow: Page, dashboard: Dashboard) -> None:
+    slow.get_by_role("combobox", name="Preset").click()
+    slow.get_by_role("option", name="Article").click()
+    time.sleep(0.4)  # the server has filled the form; what follows names widgets that are no longer there
+    box = slow.get_by_role("spinbutton", name="heads", exact=True)
+    box.fill("3")
+    box.press("Enter")
+    time.sleep(0.2)
+    assert _runs_after_a_click(slow, dashboard) == [(16, 3), (16, 3)]
+    expect(box).to_have_value("3")
+    expect(slow.get_by_role("combobox", name="Preset")).to_have_value("Custom")
+
+
 def _runs_after_a_click(page: Page, dashboard: Dashboard) -> list[tuple[int, int]]:
     before = set(dashboard.runs.glob("*.json"))
     page.get_by_role("button", **RUN).click()
