@@ -6,7 +6,7 @@ from app.picture import Figure, Headline, Table
 from app.style import seconds, traffic
 from profiler.audit import FAIL, NOT_CHECKED, PASS, Audit, AuditRow
 from profiler.audit_limits import REFEREE
-from profiler.audit_summary import by_limit, of_subjects, spell_difference, title, unchecked
+from profiler.audit_summary import by_limit, of_subjects, share_of_limit, spell_difference, title, unchecked
 
 SPACE = "\u00a0"  # at which no line is broken
 Key = tuple[str, str, str]  # quantity, source, source of the referee's value
@@ -34,7 +34,7 @@ def figures(audit: Audit) -> tuple[Figure, ...]:
     """Counts of the verdicts, the largest difference from the referee, and how long the audit took."""
     against = [result.furthest for result in by_limit(audit) if result.rows[0].referee_source == REFEREE]
     checked = [row for row in against if row is not None and row.difference is not None]
-    furthest = max(checked, key=lambda row: abs(row.difference or 0.0), default=None)
+    furthest = max(checked, key=share_of_limit, default=None)
     if furthest is None:
         far = Figure(f"furthest from {REFEREE}", "–", "", reason=_why_no_referee(audit))
     else:

@@ -45,7 +45,8 @@ FONT = "'Source Sans', Inter, system-ui, sans-serif"
 
 SOURCE_BADGE = {
     "cupti-range": "counter",
-    "cupti-sampling": "counter",
+    "cupti-sampling": "sampled",
+    "cupti-callback": "callback",
     "ncu": "ncu",
     "nvml-gpm": "GPM, estimate",
     "nvml": "NVML",

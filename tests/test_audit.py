@@ -24,7 +24,7 @@ from profiler.audit import (
 from profiler.audit_grid import KnownWork, Subject, gpu_subjects, interpreted_subjects
 from profiler.audit_limits import GPU_LIMITS, INTERPRETER_LIMITS, KNOWN_LIMITS, WHOLE_AUDIT, Agreement
 from profiler.audit_rows import COUNT_PHASE, COUNTER, Found, answer, counting_seconds, rows
-from profiler.audit_summary import by_limit, of_subjects, spell_difference, unchecked
+from profiler.audit_summary import LimitResult, by_limit, of_subjects, share_of_limit, spell_difference, unchecked
 from profiler.codec import NotARun
 from profiler.counter import all_counters
 from profiler.run import Measurement
@@ -364,6 +364,21 @@ def test_limits_sum_up_and_name_the_furthest(whole: Audit) -> None:
     assert counting is not None and counting.value is not None
     assert 0.03 < counting.value < 0.27 / 6, "the shortest pass, whose six take least of the 0.27 s"
     assert sum(len(result.rows) for result in by_limit(whole)) == len(whole.rows)
+
+
+def test_the_furthest_is_the_one_nearest_to_its_limit() -> None:
+    """3 MB of the 4 MB that may be apart, beside 1% of 2%; a reason with another percentage is the same reason."""
+    cells = ("hbm_write_bytes", "B", "cupti-range")
+    near = AuditRow("s", "a", *cells, 3e6, "ncu", 1e3, "within 2% or 4 MB", PASS)
+    far = AuditRow("s", "b", *cells, 1.01e9, "ncu", 1e9, "within 2% or 4 MB", PASS)
+    assert LimitResult((far, near)).furthest is near
+    assert share_of_limit(near) == pytest.approx((3e6 - 1e3) / 4e6) and share_of_limit(far) == pytest.approx(0.5)
+    assert share_of_limit(replace(near, limit="unknown")) == pytest.approx(2_999)
+    notes = ("they differ by 2.5%, so that", "they differ by 12.0%, so that", "nothing")
+    rows_ = tuple(replace(near, verdict=NOT_CHECKED, note=note) for note in notes)
+    found = unchecked(replace(h200_audit(), rows=rows_))
+    assert list(found) == ["they differ by 2.5% to 12.0%, so that", "nothing"]
+    assert list(unchecked(replace(h200_audit(), rows=rows_[:1]))) == ["they differ by 2.5%, so that"]
 
 
 def test_what_was_not_checked_is_told_once_for_each_reason(whole: Audit) -> None:
