@@ -181,7 +181,7 @@ class TwoLaunches(Load):
     """qk: 1 GB read, 0.5 GB written, 50 M sectors in 1 ms; pv: 2 GB, 0.2 GB, 25 M in 0.5 ms; 40 MB stay in L2.
 
     Right after a pass, so that L2 is warm, qk reads 0.3 GB less. What is dirty is written by what comes next. Evicting
-    reads 120 MB (3.75 M sectors) in 0.1 ms, and writes 1 MB that is not the pass's. A spin is 2 ms without traffic.
+    reads 120 MB (3.75 M sectors) in 0.1 ms, and writes 1 MB that is not the pass's. A spin has no traffic.
     """
 
     gpu: Gpu

@@ -68,9 +68,7 @@ def test_below_it_stand_device_versions_time_and_what_is_missing(h200: Audit) ->
 def test_five_figures(h200: Audit, cpu: Audit) -> None:
     shown = figures(h200)
     assert [figure.value for figure in shown] == ["372", "2", "49", "−0.25%", "74.2 s"]
-    assert (
-        shown[3].detail == "L2↔SM, flash (1, 16, 8192, 128) bfloat16, full mask" and shown[4].detail == "2 Runs saved"
-    )
+    assert shown[3].detail.startswith("L2↔SM, ") and shown[4].detail == "2 Runs saved"
     assert (figures(cpu)[3].value, figures(cpu)[3].reason) == ("–", NO_GPU)
 
 

@@ -30,7 +30,7 @@ STORED_SAMPLES = 20_000
 # What sampling may take longer than when it was timed: clocks vary, and the host lets the GPU wait.
 SLOWER, SLACK_NS, SLACK_SAMPLES = 2, 60_000_000, 64
 GAP_SECONDS, GAP_INTERVALS = 5e-4, 15
-SHORT_SPIN_CYCLES = 500_000  # a quarter of a millisecond, for a single launch
+SHORT_SPIN_CYCLES = 480_000  # about a quarter of a millisecond, for a single launch
 SHOWN_IDLE = 10  # samples before a pass and after it
 BUSY, HELD = 0.01, 0.99
 FIRST_VERSION = 130_000  # CUDA 13.0; in 12.8 no chip has metrics of HBM bytes for PM sampling
