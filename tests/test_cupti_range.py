@@ -272,10 +272,10 @@ def test_automatic_ranges_are_the_named_kernels_and_together_the_whole() -> None
     traffic = chip_traffic()
     with RangeProfiler((traffic.read,)) as profiler:
         each = profiler.collect_kernels(load.launch, len(seen.kernels), prepare=load.prepare_l2)
-        with profiler.collecting() as collected:
-            load.prepare_l2()
-            with collected.range("run"):
-                load.launch()
+    with RangeProfiler((traffic.read,)) as profiler, profiler.collecting() as collected:
+        load.prepare_l2()
+        with collected.range("run"):
+            load.launch()
     assert len(each) == len(seen.kernels)
     ((_, whole),) = collected.values
     assert sum(one[traffic.read] for one in each) == pytest.approx(whole[traffic.read], rel=0.01)
