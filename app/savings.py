@@ -39,10 +39,10 @@ def _cell(stage: Measurement | None) -> tuple[str, str, str]:
 
 
 def _apart(before: Measurement | None, after: Measurement | None) -> tuple[str, str, str]:
-    """What is gone between two stages, its share of the first on hover; a dash where more came than was asked for."""
+    """What is gone between two stages, its share of the first on hover; or how much more came."""
     if before is None or after is None or before.value is None or after.value is None:
         return "–", "One of the two counts beside this is missing.", ""
     gone = before.value - after.value
     if gone < 0:
-        return "–", f"Nothing: {traffic(-gone)} more came than is on the left.", ""
+        return f"{traffic(-gone)} more", "More came than is on the left: a library's kernels read operands again.", ""
     return traffic(gone), f"{gone / before.value if before.value else 0.0:.0%} of what is on the left", ""

@@ -96,7 +96,7 @@ GPU_LIMITS: tuple[Limit, ...] = (
 )
 
 KNOWN_LIMITS: tuple[Limit, ...] = tuple(
-    Agreement(quantity, source, KNOWN, "within 1% or 4 MB", 0.01, WRITE_FLOOR)
+    Agreement(quantity, source, KNOWN, "copy, fill, sum within 1% or 4 MB", 0.01, WRITE_FLOOR)
     for quantity, source in (
         ("hbm_read_bytes", "cupti-range"),
         ("hbm_write_bytes", "cupti-range"),
@@ -108,7 +108,7 @@ KNOWN_LIMITS: tuple[Limit, ...] = tuple(
 
 # Of kernels that write O, and nothing else but LSE, once.
 WRITE_LIMITS: tuple[Limit, ...] = (
-    Agreement("hbm_write_bytes", "cupti-range", KNOWN, "within 1% or 1 MB", 0.01, OUTPUT_FLOOR),
+    Agreement("hbm_write_bytes", "cupti-range", KNOWN, "O and LSE within 1% or 1 MB", 0.01, OUTPUT_FLOOR),
 )
 
 INTERPRETER_LIMITS: tuple[Limit, ...] = tuple(

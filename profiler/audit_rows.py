@@ -216,5 +216,5 @@ def _explained(found: Found) -> AuditRow:
         if crossed > asked:
             saved = f"what was read again is {apart} of what is requested"
         note = f"claimed: {fewest:,} to {most:,} B; {saved}"
-    cells = ("l2_sm_bytes", "B", COUNTER, crossed, "schedule", asked, "within the kernel's bound")
+    cells = ("l2_sm_bytes", "B", COUNTER, crossed, "schedule", asked, "within what the kernel claims")
     return AuditRow(subject.label, subject.kernel, *cells, verdict, printable(note))

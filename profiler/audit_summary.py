@@ -17,8 +17,8 @@ TITLES = {
     "requested_read_bytes": "requested read",
     "requested_write_bytes": "requested write",
     "gpu_time_seconds": "GPU time",
-    "counting_seconds": "counting",
-    "audit_seconds": "audit",
+    "counting_seconds": "counting a launch",
+    "audit_seconds": "the whole grid",
 }
 
 

@@ -17,5 +17,11 @@ def names_of(kernels: Sequence[tuple[str, str]]) -> Reading:
         note += f"; the first {MAX_LAUNCHES} are named"
     name, unit, source = KERNELS
     count = Measurement(name, float(len(kernels)), unit, source, note)
-    named = tuple(LaunchedKernel(launch, printable(kernel, MAX_NAME)) for launch, kernel in kernels[:MAX_LAUNCHES])
+    named = tuple(LaunchedKernel(launch, shortened(kernel)) for launch, kernel in kernels[:MAX_LAUNCHES])
     return Reading((count,), kernels=named)
+
+
+def shortened(kernel: str) -> str:
+    """A kernel's name as one line of at most MAX_NAME characters, the last of them … where more is left out."""
+    name = printable(kernel, MAX_NAME + 1)
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

@@ -17,7 +17,7 @@ from profiler.cupti.driver import current_chip
 from profiler.cupti.host import TrafficMetrics
 from profiler.cupti.library import PERMIT, CuptiError
 from profiler.cupti.library import load as load_cupti
-from profiler.launched import MAX_NAME
+from profiler.launched import shortened
 from profiler.ncu_csv import (
     DRAIN,
     DRAINED,
@@ -162,12 +162,7 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
     note = f"{how} at its first launch; a write still in L2 when its launch ends counts for a later one"
     for launch, kernels in launches.items():
         measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]
-    named = (
-        LaunchedKernel(s.launch or "", printable(k.name, MAX_NAME))
-        for s, (_, *ran) in found
-        if s.part == PASS
-        for k in ran
-    )
+    named = (LaunchedKernel(s.launch or "", shortened(k.name)) for s, (_, *ran) in found if s.part == PASS for k in ran)
     return Reading(tuple(measurements), kernels=tuple(islice(named, MAX_LAUNCHES)))
 
 

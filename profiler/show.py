@@ -21,19 +21,21 @@ def runs_table(runs: Sequence[Run]) -> Table:
     if len(runs) == 2:
         table.add_column(Text("ratio"), justify="right")
     keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
-    missing: dict[str, list[str]] = {}
+    missing: dict[tuple[str, str], list[str]] = {}
     for name, source in keys:
         found = [run.find(name, source=source) for run in runs]
         if all(one is None or one.value is None for one in found):
             reason = next(one.note for one in found if one is not None)
-            missing.setdefault(reason, []).append(name)
+            missing.setdefault((source, reason), []).append(name)
             continue
         cells = [spell(one) for one in found]
         if len(runs) == 2:
             cells.append(_ratio(*found))
         table.add_row(Text(name), source, *(Text(cell) for cell in cells))
     if missing:
-        table.caption = Text("\n".join(f"–  {', '.join(names)}: {reason}" for reason, names in missing.items()))
+        table.caption = Text(
+            "\n".join(f"–  {', '.join(names)} by {source}: {reason}" for (source, reason), names in missing.items())
+        )
         table.caption_justify = "left"
     return table
 

@@ -19,7 +19,7 @@ from profiler.counter import Unavailable, all_counters
 from profiler.counters import cupti_detail, cupti_range
 from profiler.cupti import chip as chip_module
 from profiler.cupti import driver, ranges
-from profiler.cupti.detail import SINGLE, DetailMetrics, detail_metrics, tensor_metrics
+from profiler.cupti.detail import HITS, MISSES, SINGLE, DetailMetrics, detail_metrics, tensor_metrics
 from profiler.device import cpu_device
 from profiler.plausible import MAX_TEXT
 from profiler.workload import Workload
@@ -70,7 +70,7 @@ print(json.dumps(found))
     )
     found = json.loads(done.stdout)
     for chip, (tensor, passes) in FACTS.items():
-        parts = {quantity: [name] for quantity, name in SINGLE.items()}
+        parts = {quantity: [name] for quantity, name in SINGLE.items()} | {"l2_hit_percent": [HITS, MISSES]}
         parts["tensor_flops"] = [f"sm__ops_path_tensor_src_{each}.sum" for each in tensor]
         assert found[chip] == [parts, passes], chip
 
@@ -104,8 +104,14 @@ def test_values_become_the_sum_of_their_metrics() -> None:
 
 
 def test_a_metric_that_the_chip_lacks_is_missing_alone() -> None:
-    metrics = detail_metrics("GX", {"lts__t_sector_hit_rate", "sm__ops_path_tensor_src_fp64"})
-    assert metrics.names == ("lts__t_sector_hit_rate.pct",)
+    sectors = "lts__t_sectors_srcunit_tex_lookup"
+    metrics = detail_metrics("GX", {f"{sectors}_hit", f"{sectors}_miss", "sm__ops_path_tensor_src_fp64"})
+    assert metrics.names == (HITS, MISSES) == (f"{sectors}_hit.sum", f"{sectors}_miss.sum")
+    assert metrics.detail({HITS: 30.0, MISSES: 10.0}) == {"l2_hit_percent": 75.0}
+    assert metrics.detail({HITS: 0.0, MISSES: 0.0}) == {}
+    assert metrics.why_missing("l2_hit_percent") == "the work asked nothing of L2"
+    half = detail_metrics("GX", {f"{sectors}_hit"})
+    assert half.names == () and f"no metric {HITS} for the chip GX" in half.why_missing("l2_hit_percent")
     reason = "no metric l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum for the chip GX"
     assert reason in metrics.why_missing("spill_read_bytes")
     assert "no metric sm__ops_path_tensor_src_… for fp16, bf16 or tf32" in metrics.why_missing("tensor_flops")
@@ -159,12 +165,16 @@ def test_whole_and_launches_from_a_set_of_four_passes(attach) -> None:
         "tensor_flops": (603.0, "FLOP", pytest.approx((601.2, 604.8))),
         "spill_read_bytes": (401.0, "B", pytest.approx((400.4, 401.6))),
         "spill_write_bytes": (501.0, "B", pytest.approx((500.4, 501.6))),
-        "l2_hit_percent": (601.0, "%", pytest.approx((600.4, 601.6))),
+        # The middle of 600 / 1,300, 601 / 1,302 and 602 / 1,304.
+        "l2_hit_percent": (pytest.approx(100 * 601 / 1_302), "%", pytest.approx((46.1562, 46.1633), abs=1e-4)),
     }
     launches = {(m.launch, m.name): m.value for m in reading.measurements if m.launch is not None}
     assert len(launches) == 2 * 4
     assert (launches["qk", "tensor_flops"], launches["pv", "tensor_flops"]) == (609.0, 612.0)
-    assert (launches["qk", "l2_hit_percent"], launches["pv", "l2_hit_percent"]) == (603.0, 604.0)
+    assert (launches["qk", "l2_hit_percent"], launches["pv", "l2_hit_percent"]) == (
+        pytest.approx(100 * 603 / 1_306),
+        pytest.approx(100 * 604 / 1_308),
+    )
     assert {m.source for m in reading.measurements} == {"cupti-range"}
     assert cupti.still_open() == []
 
@@ -187,8 +197,8 @@ def test_notes_say_how_it_was_counted_and_fit_into_a_run(attach, chip: str, pass
     if chip == "TU116":
         assert (flops.name, flops.value) == ("tensor_flops", None)
         assert "for the chip TU116" in flops.note
-        assert [m.name for m in counted if m.launch is None] == list(SINGLE)
-        assert {m.name for m in counted} == set(SINGLE)
+        assert [m.name for m in counted if m.launch is None] == [*SINGLE, "l2_hit_percent"]
+        assert {m.name for m in counted} == {*SINGLE, "l2_hit_percent"}
     else:
         assert all(f"sm__ops_path_tensor_src_{each}" in flops.note for each in FOUR)
 
@@ -224,7 +234,8 @@ def test_flash_on_this_gpu() -> None:
     found = {m.name: m for m in cupti_detail.measure(bench("flash")).measurements if m.launch is None}
     assert found["tensor_flops"].value == pytest.approx(4 * 16 * 8192**2 * 128, rel=0.02)
     assert (found["spill_read_bytes"].value, found["spill_write_bytes"].value) == (0, 0)
-    assert 0 < found["l2_hit_percent"].value <= 100
+    # Of 2.3 to 2.6 GB that the SMs ask of L2, 0.1 GB comes from HBM.
+    assert found["l2_hit_percent"].value == pytest.approx(96, abs=1.5)
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ UNITS = {
 MEANINGS = {
     "spill_read_bytes": "bytes loaded from local memory, as L1 was asked for them",
     "spill_write_bytes": "bytes stored to local memory, as L1 was asked to",
-    "l2_hit_percent": "share of the sectors asked of L2 that it held",
+    "l2_hit_percent": "hits / (hits + misses) of the sectors that the SMs asked of L2",
 }
 
 
@@ -41,7 +41,7 @@ def measure(load: Load) -> Reading:
     anew = f"counted in {passes} passes on {metrics.chip}, each a run anew"
     measurements = []
     for quantity, unit in UNITS.items():
-        if quantity not in whole[0]:
+        if any(quantity not in each for each in whole):
             reason = metrics.why_missing(quantity)
             measurements.append(Measurement(quantity, None, unit, "cupti-range", reason))
             continue

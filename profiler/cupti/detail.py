@@ -11,8 +11,10 @@ TENSOR = re.compile(r"sm__ops_path_tensor_src((?:_[a-z]+\d+)+)(_dst_[a-z]+\d+)?"
 SINGLE = {
     "spill_read_bytes": "l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum",
     "spill_write_bytes": "l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum",
-    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
 }
+# Not CUPTI's own rate, which divides counts of two passes: where L2 merges reads of several SMs, those differ by a
+# tenth. The misses hardly do, so that hits / (hits + misses) is steady.
+HITS, MISSES = (f"lts__t_sectors_srcunit_tex_lookup_{what}.sum" for what in ("hit", "miss"))
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,19 @@ class DetailMetrics:
 
     def detail(self, values: dict[str, float]) -> dict[str, float]:
         """A range's values under the names of the measurements: FLOP, bytes and percent of what the chip can count."""
-        return {quantity: sum(values[name] for name in names) for quantity, names in self.parts.items() if names}
+        found = {quantity: sum(values[name] for name in names) for quantity, names in self.parts.items() if names}
+        if "l2_hit_percent" in found:
+            # All that was asked is hits and misses; work that asks nothing of L2 has no rate.
+            asked = found.pop("l2_hit_percent")
+            found |= {"l2_hit_percent": 100 * values[HITS] / asked} if asked else {}
+        return found
 
     def why_missing(self, quantity: str) -> str:
-        """The reason why a quantity has no value on this chip."""
-        wanted = SINGLE.get(quantity, "sm__ops_path_tensor_src_… for fp16, bf16 or tf32")
+        """The reason why a quantity has no value."""
+        if self.parts.get(quantity):
+            return "the work asked nothing of L2"
+        others = {"tensor_flops": "sm__ops_path_tensor_src_… for fp16, bf16 or tf32", "l2_hit_percent": HITS}
+        wanted = SINGLE.get(quantity) or others[quantity]
         return f"CUPTI has no metric {wanted} for the chip {self.chip}, so this cannot be counted on it"
 
 
@@ -45,6 +55,8 @@ def detail_metrics(chip: str, base_metrics: Collection[str]) -> DetailMetrics:
     parts = {"tensor_flops": tensor_metrics(base_metrics)}
     for quantity, name in SINGLE.items():
         parts[quantity] = (name,) if name.split(".")[0] in base_metrics else ()
+    rate = (HITS, MISSES)
+    parts["l2_hit_percent"] = rate if all(name.removesuffix(".sum") in base_metrics for name in rate) else ()
     return DetailMetrics(chip, parts)
 
 
