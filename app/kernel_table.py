@@ -1,12 +1,18 @@
 """The kernels that a pass really launched, by the names the driver knows."""
 
+from collections import Counter
+
 from app.launch_chart import launch_title
 from app.picture import Table
 from app.selection import Comparison
+from app.style import traffic
 from profiler.run import Run
 
 TITLE = "Kernels that ran"
 CAPTION = "In the order in which they ran; a library chooses its own."
+COUNTED = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
+COLUMNS = ("run", "launch", "HBM read", "HBM write", "L2↔SM", "kernel")
+WHY_NOT = "This kernel was not counted by itself."
 
 
 def kernels_that_ran(found: Comparison) -> Table | None:
@@ -14,16 +20,21 @@ def kernels_that_ran(found: Comparison) -> Table | None:
     named = [(name, run) for name, run in zip(found.names, found.runs, strict=True) if run.kernels]
     if not named:
         return None
-    rows = tuple(
-        (name, launch_title(kernel.launch) if kernel.launch else "outside", kernel.kernel)
-        for name, run in named
-        for kernel in run.kernels
-    )
+    rows, reasons = [], []
+    for name, run in named:
+        made = Counter(kernel.launch for kernel in run.kernels)
+        for kernel in run.kernels:
+            # Of several kernels that share a launch nobody knows whose bytes are whose.
+            values = [run.value(quantity, kernel.launch) if made[kernel.launch] == 1 else None for quantity in COUNTED]
+            counted = [("–", WHY_NOT) if value is None else (traffic(value), "") for value in values]
+            launch = launch_title(kernel.launch) if kernel.launch else "outside"
+            rows.append((name, launch, *(text for text, _ in counted), kernel.kernel))
+            reasons.append(("", "", *(reason for _, reason in counted), ""))
     by: dict[str, list[str]] = {}
     for name, run in named:
         by.setdefault(_source(run), []).append(name)
     told = [f"{source} ({', '.join(names)})" if len(by) > 1 else source for source, names in by.items()]
-    return Table(TITLE, f"{CAPTION} As listed by {'; by '.join(told)}.", ("run", "launch", "kernel"), rows)
+    return Table(TITLE, f"{CAPTION} As listed by {'; by '.join(told)}.", COLUMNS, tuple(rows), tuple(reasons))
 
 
 def _source(run: Run) -> str:

@@ -9,6 +9,8 @@ from kernels.problem import AttentionProblem, Int64Array
 
 ByTensor = Mapping[str, int]
 
+DRAIN = "drain"  # what stands beside launches for the write-back of L2
+
 
 @dataclass(frozen=True)
 class TileStep:
@@ -129,12 +131,19 @@ class TileGrid:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: requested bytes of the whole problem by tensor, and its tiles where it has a known grid."""
+    """One kernel launch: requested bytes of the whole problem by tensor, and its tiles where it has a known grid.
+
+    `name` is an identifier, and not "drain", which stands beside launches for the write-back of L2.
+    """
 
     name: str
     reads: ByTensor
     writes: ByTensor
     tiles: TileGrid | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or self.name == DRAIN:
+            raise ValueError(f"A launch cannot be named {self.name!r}; choose an identifier other than {DRAIN}.")
 
     @classmethod
     def of_tiles(cls, name: str, tiles: TileGrid) -> "Launch":

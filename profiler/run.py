@@ -15,6 +15,7 @@ MAX_FILE_BYTES = 64 * 2**20
 MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "cupti-callback", "nvml")
 DERIVED = ("schedule", "model")
 TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
+KERNEL = ", kernel "  # stands between a launch and the number of its kernel, where it makes several
 UNITS = frozenset({"B", "B/s", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
 
 
@@ -179,8 +180,8 @@ class Run:
         return None if measurement is None else measurement.value
 
     def launches(self, name: str) -> list[Measurement]:
-        """The measurements of one name that belong to single launches, in order."""
-        return [m for m in self.measurements if m.name == name and m.launch is not None]
+        """The measurements of one name that belong to single launches, in order; not those of kernels within one."""
+        return [m for m in self.measurements if m.name == name and m.launch is not None and KERNEL not in m.launch]
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:

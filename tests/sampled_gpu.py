@@ -191,6 +191,7 @@ class TwoLaunches(Load):
     dirty: float = 0.0
     is_warm: bool = False
     scale: float = 1.0
+    compulsory_bytes: int = 0
     launch_names = ("qk", "pv")
 
     def launch(self, hook: LaunchHook = nullcontext) -> None:

@@ -16,6 +16,7 @@ from profiler.cupti import driver, ranges, structs
 from profiler.cupti.chip import chip_traffic
 from profiler.cupti.launches import watched_launches
 from profiler.cupti.ranges import RangeProfiler
+from profiler.plausible import MAX_LAUNCHES
 from profiler.run import LaunchedKernel
 from profiler.workload import Workload
 from tests.test_cupti_ranges import StandIn
@@ -54,6 +55,7 @@ class Work:
     """A Load of two launches, each of the kernels that are told, and one kernel between them where `between` is."""
 
     launch_names = ("qk", "pv")
+    compulsory_bytes = 0
 
     def __init__(
         self,
@@ -113,20 +115,20 @@ def found(reading, launch: str | None = None) -> dict[str, float]:
 
 
 def test_totals_are_medians_and_writes_those_until_the_drain(attach) -> None:
-    """Written: 1 GB + 203 B and 2 GB + 204 B, each less the 205 B of a drain alone."""
+    """Written: 1 GB + 203 B and 2 GB + 204 B, each less 206 B, the middle of three drains alone."""
     gpu = attach(Gpu(written={DRAINED[0]: 1e9, DRAINED[1]: 2e9}))
     reading = cupti_range.measure(Work(gpu))
     whole = {m.name: m for m in reading.measurements if m.launch is None}
     assert found(reading) == {
         "hbm_read_bytes": 101.0,
-        "hbm_write_bytes": 1_499_999_998.5,
+        "hbm_write_bytes": 1_499_999_997.5,
         "l2_sm_bytes": 301 * 32.0,
         "l2_to_sm_bytes": 501.0,
         "l2_sm_read_bytes": 601 * 32.0,
     }
     assert reading.samples == {
         "hbm_read_bytes": (100.0, 101.0, 102.0),
-        "hbm_write_bytes": (999_999_998.0, 1_999_999_999.0),
+        "hbm_write_bytes": (999_999_997.0, 1_999_999_998.0),
         "l2_sm_bytes": (300 * 32.0, 301 * 32.0, 302 * 32.0),
     }
     assert whole["hbm_read_bytes"].spread == pytest.approx((100.4, 101.6))
@@ -142,7 +144,7 @@ def test_what_runs_and_in_which_order(attach) -> None:
     work = Work(attach(Gpu()))
     cupti_range.measure(work)
     whole, drained = ["prepare", "pass"], ["prepare", "pass", "evict"]
-    assert work.events == ["evict", *3 * whole, *2 * drained, "prepare", "evict", "prepare", "pass"]
+    assert work.events == ["evict", *3 * whole, *2 * drained, *3 * ["prepare", "evict"], "prepare", "pass"]
 
 
 def test_without_the_drain_writes_end_with_the_pass(attach) -> None:
@@ -156,12 +158,12 @@ def test_without_the_drain_writes_end_with_the_pass(attach) -> None:
 
 
 def test_launches_are_counted_and_named_in_the_same_pass(attach) -> None:
-    """Ranges 6 and 7; a range's own time is not a launch's."""
+    """Ranges 8 and 9; a range's own time is not a launch's."""
     gpu = attach(Gpu())
     work = Work(gpu)
     reading = cupti_range.measure(work)
-    assert found(reading, "qk") == dict(zip(BYTES, (106.0, 206.0, 306 * 32.0, 506.0, 606 * 32.0), strict=True))
-    assert found(reading, "pv") == dict(zip(BYTES, (107.0, 207.0, 307 * 32.0, 507.0, 607 * 32.0), strict=True))
+    assert found(reading, "qk") == dict(zip(BYTES, (108.0, 208.0, 308 * 32.0, 508.0, 608 * 32.0), strict=True))
+    assert found(reading, "pv") == dict(zip(BYTES, (109.0, 209.0, 309 * 32.0, 509.0, 609 * 32.0), strict=True))
     assert reading.kernels == (LaunchedKernel("qk", "nvjet_qk"), LaunchedKernel("pv", "nvjet_pv"))
     assert reading.measurements[-1].value == 2.0 and reading.measurements[-1].name == "kernels_launched"
     assert gpu.calls.count("cuptiRangeProfilerEnable") == 1
@@ -169,12 +171,12 @@ def test_launches_are_counted_and_named_in_the_same_pass(attach) -> None:
 
 
 def test_a_launch_of_several_kernels_is_counted_kernel_by_kernel(attach) -> None:
-    """By automatic ranges 0, 1 and 2 of one more pass; only numbered kernels have a time: 401 and 402 ns."""
+    """By automatic ranges 1 and 2 of one more pass, beside the launches; only kernels have a time: 401 and 402 ns."""
     gpu = attach(Gpu())
     work = Work(gpu, pv=(b"split_k", b"reduce"))
     reading = cupti_range.measure(work)
-    assert {m.launch for m in reading.measurements} == {None, "qk", "pv, kernel 1", "pv, kernel 2"}
-    assert found(reading, "qk") == dict(zip(BYTES, (100.0, 200.0, 300 * 32.0, 500.0, 600 * 32.0), strict=True))
+    assert {m.launch for m in reading.measurements} == {None, "qk", "pv", "pv, kernel 1", "pv, kernel 2"}
+    assert (found(reading, "qk")["hbm_read_bytes"], found(reading, "pv")["hbm_read_bytes"]) == (108.0, 109.0)
     for number in (1, 2):
         bytes_of = (100.0 + number, 200.0 + number, (300 + number) * 32.0, 500.0 + number, (600 + number) * 32.0)
         timed = dict(zip(BYTES, bytes_of, strict=True)) | {"gpu_time_seconds": pytest.approx((400 + number) * 1e-9)}
@@ -209,7 +211,7 @@ def test_beside_another_profiler_it_counts_without_names(attach) -> None:
     reading = cupti_range.measure(work)
     assert reading.kernels == ()
     assert all(m.name != "kernels_launched" for m in reading.measurements)
-    assert found(reading, "pv")["hbm_read_bytes"] == 107.0
+    assert found(reading, "pv")["hbm_read_bytes"] == 109.0
     assert work.events.count("pass") == 3 + 2 + 1
     assert gpu.still_open() == []
 
@@ -246,6 +248,64 @@ def test_a_kernel_that_comes_only_once_costs_no_number_and_takes_none(attach) ->
     assert [m.launch for m in reading.measurements if m.name == "hbm_read_bytes"] == [None, "qk", "pv"]
     assert [kernel.kernel for kernel in reading.kernels] == ["nvjet_qk", "split_k", "reduce"]
     assert gpu.still_open() == []
+
+
+def test_other_kernels_of_the_same_number_take_no_names(attach) -> None:
+    """2 + 1 kernels are seen, then 3 + 0: nobody knows whose bytes would be whose."""
+    gpu = attach(Gpu())
+    work = Work(gpu, qk=(b"a", b"b"), pv=(b"c",))
+
+    def launch(hook=nullcontext) -> None:
+        if work.events.count("pass") == 6:
+            work.kernels = {"qk": (b"a", b"b", b"c"), "pv": ()}
+        Work.launch(work, hook)
+
+    work.launch = launch
+    reading = cupti_range.measure(work)
+    assert {m.launch for m in reading.measurements} == {None, "qk", "pv"}
+    assert [(kernel.launch, kernel.kernel) for kernel in reading.kernels] == [("qk", "a"), ("qk", "b"), ("pv", "c")]
+
+
+def test_more_kernels_than_a_run_can_hold_are_not_counted_one_by_one(attach) -> None:
+    gpu = attach(Gpu())
+    reading = cupti_range.measure(Work(gpu, pv=(b"k",) * MAX_LAUNCHES))
+    assert {m.launch for m in reading.measurements} == {None, "qk", "pv"}
+    assert len(reading.kernels) == MAX_LAUNCHES
+    assert gpu.calls.count("cuptiRangeProfilerEnable") == 1
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_an_unsubscription_that_fails_counts_no_launch_twice(attach, drain: bool) -> None:
+    gpu = attach(Gpu(Library(unsubscribe=39)))
+    reading = cupti_range.measure(Work(gpu, drain=drain))
+    assert [m.launch for m in reading.measurements if m.name == "hbm_read_bytes"] == [None, "qk", "pv"]
+    assert len(reading.kernels) == 2
+
+
+def test_a_drain_alone_that_somebody_disturbed_is_outvoted_and_three_are_no_number(attach) -> None:
+    """Passes wrote 1 GB; one drain of three shows 3 GB more, then all."""
+    passes = {DRAINED[0]: 1e9, DRAINED[1]: 1e9}
+    reading = cupti_range.measure(Work(attach(Gpu(written=passes | {5: 3e9}))))
+    assert found(reading)["hbm_write_bytes"] == pytest.approx(1e9, abs=10)
+    reading = cupti_range.measure(Work(attach(Gpu(written=passes | {5: 3e9, 6: 3e9, 7: 3e9}))))
+    (whole,) = [m for m in reading.measurements if (m.name, m.launch) == ("hbm_write_bytes", None)]
+    assert whole.value is None
+    assert whole.note.startswith("a drain alone wrote 3,000,000,206 B, and a pass with its drain 1,000,000,204 B: ")
+    assert "hbm_write_bytes" not in reading.samples and found(reading)["hbm_read_bytes"] == 101.0
+
+
+@pytest.mark.parametrize(
+    ("l2", "drain", "is_told"), [("cold", True, True), ("warm", True, False), ("cold", False, False)]
+)
+def test_counters_that_do_not_count_give_no_number(attach, l2: str, drain: bool, is_told: bool) -> None:
+    """Some 100 B of the 1,000,000 that must move with a cold L2."""
+    work = Work(attach(Gpu()), l2=l2, drain=drain)
+    work.compulsory_bytes = 1_000_000
+    whole = {m.name: m for m in cupti_range.measure(work).measurements if m.launch is None}
+    for name in ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes"):
+        assert (whole[name].value is None) == is_told
+        assert ("B were counted of 1,000,000 B that a pass must move with a cold L2" in whole[name].note) == is_told
+    assert whole["l2_to_sm_bytes"].value == 501.0
 
 
 def test_the_counter_is_found() -> None:

@@ -32,7 +32,7 @@ from profiler.gpu_clock import GpuClock
 from profiler.nvml import NoGpu
 from profiler.run import DeviceInfo, LaunchSpan, Run, from_json, to_json
 from profiler.workload import workloads
-from tests.fake_runs import H200, flash_run
+from tests.fake_runs import H200, naive_run
 from tests.sampled_gpu import (
     BORN,
     END,
@@ -536,6 +536,39 @@ def test_others_traffic_between_the_parts_does_not_count(gpu: Gpu, attach) -> No
     assert sum(reading.series[0].values) * 20e-6 == pytest.approx(3.18e9)
 
 
+@pytest.mark.parametrize(("read", "is_told"), [(0.0, False), (120e6, True)])
+def test_traffic_of_others_while_idle_is_told(gpu: Gpu, attach, read: float, is_told: bool) -> None:
+    """120 MB in each gap of 2.5 ms would be 72 MB in a pass of 1.5 ms: 1.9% of its 3.7 GB."""
+    attach()
+    notes = [m.note for m in cupti_sampling.measure(between_the_parts(TwoLaunches(gpu), 0.0, read)).measurements]
+    assert all(("B/s by others, so about" in note) == is_told for note in notes)
+
+
+def test_a_drain_that_wrote_more_than_the_passes_gives_no_number(gpu: Gpu, attach) -> None:
+    """Every eviction after the passes writes 2 GB that are nobody's."""
+    attach()
+    load, evictions = TwoLaunches(gpu), count()
+
+    def evict_l2() -> None:
+        TwoLaunches.evict_l2(load)
+        if next(evictions) >= 2 + 2 * 3:
+            gpu.run(MS // 10, 0.0, 2e9, 1e5)
+
+    load.evict_l2 = evict_l2
+    found = {m.name: m for m in cupti_sampling.measure(load).measurements}
+    assert found["hbm_write_bytes"].value is None
+    assert "something else wrote to HBM meanwhile" in found["hbm_write_bytes"].note
+    assert found["hbm_read_bytes"].value == pytest.approx(3e9)
+
+
+def test_counters_that_do_not_count_give_no_number(gpu: Gpu, attach) -> None:
+    """3.74 GB of 8 GB that must move with a cold L2; 2.4 GB crossed of as many."""
+    attach()
+    found = cupti_sampling.measure(TwoLaunches(gpu, compulsory_bytes=8 * 10**9)).measurements
+    assert [m.value for m in found] == [None] * 3
+    assert all("B that a pass must move with a cold L2" in m.note for m in found)
+
+
 def test_more_traffic_between_the_parts_than_1_percent_is_an_error(gpu: Gpu, attach) -> None:
     """39,000 sectors are 1.03%."""
     cupti = attach()
@@ -623,14 +656,14 @@ def test_what_is_above_the_peak_is_not_clamped(gpu: Gpu, attach) -> None:
 @pytest.mark.parametrize(
     ("seconds", "passes", "interval", "max_samples"),
     [
-        # 2 × (3 × 1.5 ms + 8 × 0.1 ms of evictions) + 60 ms = 70.6 ms: 3,530 samples and 64.
-        (1.5e-3, 3, 20_000, 3_594),
-        # 2 × (3 × 98.7 + 0.8) + 60 = 653.8 ms, and 32,704 samples are 654.08 ms.
-        (98.7e-3, 3, 20_000, 32_754),
-        # Three would take 654.4 ms; one takes 2 × (98.8 + 0.4) + 60 = 258.4 ms: 12,920 samples and 64.
-        (98.8e-3, 1, 20_000, 12_984),
-        # 2 × 0.9703 s + 60 ms = 2.0006 s in 32,704 samples: 61.2 µs, so 62, and 32,268 samples.
-        (0.9699, 1, 62_000, 32_332),
+        # 2 × (3 × 1.5 ms + 12 × 0.1 ms of evictions) + 60 ms = 71.4 ms: 3,570 samples and 64.
+        (1.5e-3, 3, 20_000, 3_634),
+        # 2 × (3 × 98.5 + 1.2) + 60 = 653.4 ms, and 32,704 samples are 654.08 ms.
+        (98.5e-3, 3, 20_000, 32_734),
+        # Three would take 655.2 ms; one takes 2 × (98.8 + 0.8) + 60 = 259.2 ms: 12,960 samples and 64.
+        (98.8e-3, 1, 20_000, 13_024),
+        # 2 × 0.9707 s + 60 ms = 2.0014 s in 32,704 samples: 61.2 µs, so 62, and 32,281 samples.
+        (0.9699, 1, 62_000, 32_345),
     ],
 )
 def test_long_work_is_one_pass_and_longer_work_at_a_longer_interval(
@@ -640,7 +673,7 @@ def test_long_work_is_one_pass_and_longer_work_at_a_longer_interval(
     load = TwoLaunches(gpu)
     load.launch = lambda: gpu.run(round(seconds * 1e9))
     plan = cupti_sampling._plan(load)
-    assert plan.parts == ("prepare", "pass", "drain") * passes + ("prepare", "drain")
+    assert plan.parts == ("prepare", "pass", "drain") * passes + ("prepare", "drain") * 3
     assert (plan.interval_ns, plan.max_samples) == (interval, max_samples)
 
 
@@ -652,12 +685,12 @@ def test_a_warm_pass_without_a_drain_is_prepared_by_another(gpu: Gpu, attach) ->
 
 
 def test_a_longer_interval_is_said(gpu: Gpu, attach, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pass, 2 × (1.5 + 0.4) ms + 60 ms = 63.8 ms in 875 − 64 samples: 78.7 µs, so 79."""
+    """One pass, 2 × (1.5 + 0.8) ms + 60 ms = 64.6 ms in 875 − 64 samples: 79.7 µs, so 80."""
     monkeypatch.setattr(cupti_sampling, "MAX_SAMPLES", 875)
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
     read = reading.measurements[0]
-    assert "samples of 79 µs, longer than 20 µs so that 875 suffice" in read.note
+    assert "samples of 80 µs, longer than 20 µs so that 875 suffice" in read.note
     assert read.note.endswith("suffice, one pass")
     assert values(reading) == pytest.approx(TOTALS)
     assert [span.launch for span in reading.spans] == ["qk", "pv", "drain"]
@@ -696,7 +729,7 @@ def test_the_note_names_who_else_uses_the_gpu(gpu: Gpu, attach, monkeypatch: pyt
 def test_a_run_with_its_series_and_spans_survives_its_file(gpu: Gpu, attach) -> None:
     attach()
     reading = cupti_sampling.measure(TwoLaunches(gpu))
-    run: Run = replace(flash_run(), measurements=reading.measurements, series=reading.series, spans=reading.spans)
+    run: Run = replace(naive_run(), measurements=reading.measurements, series=reading.series, spans=reading.spans)
     assert from_json(to_json((run,))) == (run,)
 
 

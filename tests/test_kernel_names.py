@@ -57,7 +57,7 @@ def test_beside_another_profiler_there_are_no_names_and_a_reason(monkeypatch: py
 
 def test_names_are_printable_and_cut() -> None:
     reading = names_of([("qk", "nvjet_hsh\n\x1b128"), ("", "k" * 2000)])
-    assert reading.kernels == (LaunchedKernel("qk", "nvjet_hsh �128"), LaunchedKernel("", "k" * 300))
+    assert reading.kernels == (LaunchedKernel("qk", "nvjet_hsh �128"), LaunchedKernel("", "k" * 299 + "…"))
 
 
 def test_no_kernels_are_0_kernels() -> None:

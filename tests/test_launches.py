@@ -13,7 +13,7 @@ import torch
 from kernels.problem import AttentionProblem
 from profiler.bench import Bench
 from profiler.child import describe
-from profiler.counters import cupti_range, kernel_names
+from profiler.counters import kernel_names
 from profiler.cupti import launches
 from profiler.cupti.launches import DRIVER_API, ENTER, LAUNCHES, CallbackData, demangled, watched_launches
 from profiler.cupti.library import CuptiError
@@ -130,10 +130,11 @@ def test_a_function_that_cannot_be_watched_ends_the_watch(function: int, enabled
     assert len(library.enabled) == enabled
 
 
-def test_an_unsubscription_that_fails_is_an_error() -> None:
+def test_an_unsubscription_that_fails_costs_no_names() -> None:
     library = Library(unsubscribe=7)
-    with pytest.raises(CuptiError, match="cuptiUnsubscribe answered A_NAME, 7"), watched_launches(cupti_of(library)):
-        pass
+    with watched_launches(cupti_of(library)) as seen:
+        library.launch(b"flash_forward")
+    assert seen.kernels == [("", "flash_forward")]
 
 
 # Names.
@@ -191,7 +192,7 @@ def test_callbacks_are_as_in_the_c_headers(headers: Path, tmp_path: Path) -> Non
     values += ["CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"]
     in_python = [getattr(CallbackData, name).offset for name in fields]
     in_python += [getattr(CallbackData, name).size for name in fields]
-    in_python += [4, 4, ENTER, EXIT, DRIVER_API, *LAUNCHES, cupti_range.ANOTHER_SUBSCRIBER]
+    in_python += [4, 4, ENTER, EXIT, DRIVER_API, *LAUNCHES, launches.ANOTHER_SUBSCRIBER]
     source, program = tmp_path / "callbacks.c", tmp_path / "callbacks"
     printed = " ".join(f'printf("%zu\\n", (size_t)({value}));' for value in values)
     # The assignment compiles only where a callback takes what launches.Callback says, an id and a pointer.

@@ -34,19 +34,28 @@ def test_a_library_that_asks_for_more_and_a_chip_that_cannot_count() -> None:
     run = with_detail(naive_run(), requested_read_bytes=4e9, l2_to_sm_bytes=5e9, l2_sm_read_bytes=None)
     table = savings(compare((run,)))
     assert table is not None
-    assert table.rows == (("naive", "4.00 GB", "–", "5.00 GB", "–", "–"),)
-    assert table.reasons[0][2] == "Nothing: 1.00 GB more came than is on the left."
+    assert table.rows == (("naive", "4.00 GB", "1.00 GB more", "5.00 GB", "–", "–"),)
+    assert table.reasons[0][2] == "More came than is on the left: a library's kernels read operands again."
     assert table.reasons[0][4:] == ("One of the two counts beside this is missing.", "not on GX")
 
 
-def test_kernels_by_launch() -> None:
-    kernels = (LaunchedKernel("qk", "nvjet_hsh_128x128"), LaunchedKernel("", "vectorized_elementwise_kernel"))
-    table = kernels_that_ran(compare((replace(naive_run(), kernels=kernels),)))
+def test_kernels_by_launch_with_what_was_counted_of_each() -> None:
+    """Two kernels of one launch that were not counted one by one share its bytes, so neither has any."""
+    kernels = (LaunchedKernel("qk", "nvjet_hsh_128x128"), LaunchedKernel("", "fill"))
+    kernels += (LaunchedKernel("pv", "split_k"), LaunchedKernel("pv", "reduce"))
+    counted = {("qk", "hbm_read_bytes"): 1e9, ("qk", "hbm_write_bytes"): 2e9, ("pv", "hbm_read_bytes"): 3e9}
+    told = tuple(
+        Measurement(name, value, "B", "cupti-range", launch=launch) for (launch, name), value in counted.items()
+    )
+    table = kernels_that_ran(compare((replace(naive_run(), kernels=kernels, measurements=told),)))
     assert table is not None
     assert table.rows == (
-        ("naive", "QKᵀ", "nvjet_hsh_128x128"),
-        ("naive", "outside", "vectorized_elementwise_kernel"),
+        ("naive", "QKᵀ", "1.00 GB", "2.00 GB", "–", "nvjet_hsh_128x128"),
+        ("naive", "outside", "–", "–", "–", "fill"),
+        ("naive", "PV", "–", "–", "–", "split_k"),
+        ("naive", "PV", "–", "–", "–", "reduce"),
     )
+    assert table.reasons[0] == ("", "", "", "", "This kernel was not counted by itself.", "")
 
 
 def caption(*runs: Run) -> str:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels.base import all_kernels
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
 from kernels.run import Output
-from kernels.schedule import TileGrid
+from kernels.schedule import Launch, TileGrid
 from profiler.tile_trace import traced_accesses
 from tests.attention_cases import CASES, draw
 
@@ -234,3 +234,9 @@ def test_flash_claims_what_crosses_between_l2_and_the_sms(head_dim: int, dtype: 
     problem = AttentionProblem(1, 2, 2, 512, 512, head_dim, dtype)
     claimed = all_kernels()["flash"].l2_sm_bounds
     assert claimed is not None and claimed(problem, TileConfig(64, 64)) == (problem.compulsory_bytes, most)
+
+
+@pytest.mark.parametrize("name", ["drain", "whole pass", "pv, kernel 1", ""])
+def test_a_launch_is_an_identifier_other_than_the_drain(name: str) -> None:
+    with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
+        Launch(name, {}, {})

@@ -5,21 +5,24 @@ from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from kernels.run import LaunchHook
 from profiler.bench import Load
+from profiler.counted import checked
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.chip import chip_traffic
 from profiler.cupti.host import SECTOR_BYTES
-from profiler.cupti.launches import watched_launches
+from profiler.cupti.launches import AnotherWatcher, watched_launches
 from profiler.cupti.library import CuptiError
 from profiler.cupti.permission import unavailable
 from profiler.cupti.ranges import RangeProfiler, Ranges
 from profiler.launched import names_of
-from profiler.run import Measurement, spread_of
+from profiler.plausible import MAX_LAUNCHES
+from profiler.run import KERNEL, Measurement, spread_of
 
-READ_PASSES, WRITE_PASSES = 3, 2
-OWN = ("run", "drained", "drain")  # ranges that are no launch's
-KERNEL = ", kernel "  # stands between a launch and the number of its kernel
-ANOTHER_SUBSCRIBER = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+READ_PASSES, WRITE_PASSES, DRAINS = 3, 2, 3
+# Ranges that are no launch's: a launch is named by an identifier.
+OWN = WHOLE, DRAINED, DRAIN = "whole pass", "drained pass", "drain alone"
+OUTSIDE = "outside any launch"
 QUANTITIES = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
 # What each counts, by name; of the last two a chip may have none in the same pass.
 MEANINGS = {
@@ -38,24 +41,23 @@ def measure(load: Load) -> Reading:
 
     What a pass wrote may still lie in L2 when its range ends. So, if the Workload asks for the drain, writes are
     counted in ranges of their own that end with it: a read of clean lines that pushes every dirty one out; what a
-    drain alone writes is subtracted. A launch of several kernels is counted kernel by kernel, with their times.
+    drain alone writes is subtracted. The kernels of a launch that makes several are counted one by one as well.
     """
     try:
         values, launches, kernels = _collect(load)
     except CuptiError as error:
         raise Unavailable(str(error)) from error
-    named = names_of(kernels) if kernels is not None else Reading()
-    if kernels is not None and len({launch for launch, _ in kernels}) < len(kernels):
+    named = Reading() if kernels is None else names_of(kernels)
+    if kernels is not None and len({launch for launch, _ in kernels}) < len(kernels) <= MAX_LAUNCHES:
         # Where a library makes other kernels this time, the launches have been counted all the same.
         with suppress(CuptiError):
-            named, launches = _by_kernel(load, kernels)
-    counted = {q: tuple(each[q] for each in values["run"]) for q in MEANINGS if q in values["run"][0]}
-    until = "the pass ends, without what it wrote and L2 still holds"
-    if load.drain:
-        until = "L2 holds no dirty line"
-        alone = statistics.median(each["hbm_write_bytes"] for each in values["drain"])
-        counted["hbm_write_bytes"] = tuple(max(0.0, each["hbm_write_bytes"] - alone) for each in values["drained"])
-    measurements = []
+            named, single = _by_kernel(load, kernels)
+            launches += single
+    drained, drains = ([each["hbm_write_bytes"] for each in values[name]] for name in (DRAINED, DRAIN))
+    whole = {q: [each[q] for each in values[WHOLE]] for q in MEANINGS if q in values[WHOLE][0]}
+    counted, reasons = checked(load, whole, drained, drains)
+    until = "L2 holds no dirty line" if load.drain else "the pass ends, without what it wrote and L2 still holds"
+    measurements = [Measurement(q, None, "B", "cupti-range", reason) for q, reason in reasons.items()]
     for quantity, each in counted.items():
         what = MEANINGS[quantity] + (f" until {until}" if quantity == "hbm_write_bytes" else "")
         note = f"{what}, {load.l2} L2, median of {len(each)} passes"
@@ -63,7 +65,7 @@ def measure(load: Load) -> Reading:
         measurements.append(Measurement(quantity, value, "B", "cupti-range", note, spread_of(each)))
     for name, found in launches:
         measurements += _of_a_launch(name, found, load.l2)
-    samples = {quantity: counted[quantity] for quantity in QUANTITIES}
+    samples = {quantity: counted[quantity] for quantity in QUANTITIES if quantity in counted}
     return Reading((*measurements, *named.measurements), samples, kernels=named.kernels)
 
 
@@ -82,11 +84,11 @@ def _collect(load: Load) -> tuple[dict[str, list[Values]], list[tuple[str, Value
     traffic = chip_traffic()
     load.evict_l2()  # makes the scratch buffer
     # CUPTI's start-up time grows with the ranges it must hold.
-    max_ranges = READ_PASSES + WRITE_PASSES + 1 + len(load.launch_names)
+    max_ranges = READ_PASSES + WRITE_PASSES + DRAINS + len(load.launch_names)
     with RangeProfiler(traffic.names, max_ranges) as profiler, profiler.collecting() as ranges:
         for _ in range(READ_PASSES):
             load.prepare_l2()
-            with ranges.range("run"):
+            with ranges.range(WHOLE):
                 load.launch()
         if load.drain:
             _count_writes(load, ranges)
@@ -100,25 +102,27 @@ def _collect(load: Load) -> tuple[dict[str, list[Values]], list[tuple[str, Value
 def _count_launches(load: Load, ranges: Ranges) -> list[tuple[str, str]] | None:
     try:
         with watched_launches(ranges.cupti) as seen:
+            load.launch(hook=_both(ranges.range, seen.launch))
+        return seen.kernels
+    except AnotherWatcher:
+        load.launch(hook=ranges.range)
+        return None
 
-            @contextmanager
-            def counted(name: str) -> Iterator[None]:
-                with ranges.range(name), seen.launch(name):
-                    yield
 
-            load.launch(hook=counted)
-            return seen.kernels
-    except CuptiError as error:
-        if error.code != ANOTHER_SUBSCRIBER:
-            raise
-    load.launch(hook=ranges.range)
-    return None
+def _both(outer: LaunchHook, inner: LaunchHook) -> LaunchHook:
+    @contextmanager
+    def hook(name: str) -> Iterator[None]:
+        with outer(name), inner(name):
+            yield
+
+    return hook
 
 
 def _by_kernel(load: Load, kernels: Sequence[tuple[str, str]]) -> tuple[Reading, list[tuple[str, Values]]]:
-    """Names and values of each kernel of one more pass, in which every kernel is a range of its own.
+    """Names of all kernels, and values of those that share their launch, from one more pass.
 
-    A kernel is named after its launch, with its number where the launch makes several.
+    In it every kernel is a range of its own. Such a kernel is named after its launch, with its number. Raises
+    CuptiError where the pass makes others.
     """
     traffic = chip_traffic()
     made = Counts(launch for launch, _ in kernels)
@@ -126,23 +130,31 @@ def _by_kernel(load: Load, kernels: Sequence[tuple[str, str]]) -> tuple[Reading,
     labels = []
     for launch, _ in kernels:
         numbers[launch] += 1
-        name = launch or "outside"
-        labels.append(name if made[launch] == 1 else f"{name}{KERNEL}{numbers[launch]}")
-    with RangeProfiler(traffic.names) as profiler:
-        found = profiler.collect_kernels(load.launch, len(kernels), prepare=load.prepare_l2)
+        labels.append(launch if made[launch] == 1 else f"{launch or OUTSIDE}{KERNEL}{numbers[launch]}")
+    with RangeProfiler(traffic.names) as profiler, watched_launches(profiler.cupti) as seen:
+
+        def work() -> None:
+            seen.kernels.clear()
+            load.launch(hook=seen.launch)
+
+        found = profiler.collect_kernels(work, len(kernels), prepare=load.prepare_l2)
+    if seen.kernels != list(kernels):
+        raise CuptiError("No GPU counters: the work launched other kernels than before. Repeat the measurement.")
     named = names_of([(label, kernel) for label, (_, kernel) in zip(labels, kernels, strict=True)])
-    return named, [(label, traffic.traffic(each)) for label, each in zip(labels, found, strict=True)]
+    counted = [(label, traffic.traffic(each)) for label, each in zip(labels, found, strict=True) if KERNEL in label]
+    return named, counted
 
 
 def _count_writes(load: Load, ranges: Ranges) -> None:
     for _ in range(WRITE_PASSES):
         load.prepare_l2()
-        with ranges.range("drained"):
+        with ranges.range(DRAINED):
             load.launch()
             load.evict_l2()
-    load.prepare_l2()  # what that leaves dirty is none of the pass's
-    with ranges.range("drain"):
-        load.evict_l2()
+    for _ in range(DRAINS):
+        load.prepare_l2()  # what that leaves dirty is none of the pass's
+        with ranges.range(DRAIN):
+            load.evict_l2()
 
 
 COUNTER = Counter(

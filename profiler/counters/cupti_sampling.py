@@ -8,7 +8,9 @@ from time import perf_counter_ns, sleep
 
 import numpy as np
 
+from kernels.schedule import DRAIN
 from profiler.bench import Load
+from profiler.counted import checked
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.chip import chip_metrics
 from profiler.cupti.host import PM_SAMPLING, SECTOR_BYTES, traffic_metrics
@@ -23,7 +25,7 @@ from profiler.nvml import NoGpu, open_nvml
 from profiler.run import DeviceInfo, LaunchSpan, Measurement, Series, spread_of
 
 QUANTITIES = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
-PASSES = 3  # one where three would take more than MAX_SAMPLES
+PASSES, DRAINS = 3, 3  # one pass where three would take more than MAX_SAMPLES
 INTERVAL_NS = 20_000
 MAX_SAMPLES = 2**15  # 512 MiB of raw samples
 STORED_SAMPLES = 20_000
@@ -32,9 +34,9 @@ SLOWER, SLACK_NS, SLACK_SAMPLES = 2, 60_000_000, 64
 GAP_SECONDS, GAP_INTERVALS = 5e-4, 15
 SHORT_SPIN_CYCLES = 480_000  # about a quarter of a millisecond, for a single launch
 SHOWN_IDLE = 10  # samples before a pass and after it
-BUSY, HELD = 0.01, 0.99
+BUSY, HELD, TOLD = 0.01, 0.99, 0.01
 FIRST_VERSION = 130_000  # CUDA 13.0; in 12.8 no chip has metrics of HBM bytes for PM sampling
-PREPARE, DRAIN = "prepare", "drain"
+PREPARE = "prepare"
 DRAINED, UNDRAINED, DRAIN_ALONE = (PREPARE, "pass", DRAIN), (PREPARE, "pass"), (PREPARE, DRAIN)
 
 Span = tuple[str, int, int]  # name, start and end in ns
@@ -82,26 +84,34 @@ def measure(load: Load) -> Reading:
     except CuptiError as error:
         raise Unavailable(str(error)) from error
     passes = [window for window in windows if window.part == "pass"]
-    reads, writes, crossings = (tuple(_total(samples, w.start, w.end, q) for w in passes) for q in QUANTITIES)
-    until, shown_end = "the pass ends, without what it wrote and L2 still holds", passes[0].end
-    if load.drain:
-        until = "L2 holds no dirty line"
-        *drains, alone = (window for window in windows if window.part == DRAIN)
-        of_a_drain = _total(samples, alone.start, alone.end, "hbm_write_bytes")
-        ends = [(window.start, drain.end) for window, drain in zip(passes, drains, strict=True)]
-        writes = tuple(max(0.0, _total(samples, *both, "hbm_write_bytes") - of_a_drain) for both in ends)
-        shown_end = drains[0].end
+    drains = [window for window in windows if window.part == DRAIN]
+    after, alone = drains[: len(passes)], drains[len(passes) :]
+    drained = [_total(samples, w.start, d.end, "hbm_write_bytes") for w, d in zip(passes, after, strict=load.drain)]
+    counted, reasons = checked(
+        load,
+        {q: [_total(samples, w.start, w.end, q) for w in passes] for q in QUANTITIES},
+        drained,
+        [_total(samples, d.start, d.end, "hbm_write_bytes") for d in alone],
+    )
+    until = "L2 holds no dirty line" if load.drain else "the pass ends, without what it wrote and L2 still holds"
     how = f"{load.l2} L2, device-wide, samples of {_mean_seconds(samples) * 1e6:.4g} µs"
     if plan.interval_ns > INTERVAL_NS:
         how += f", longer than {INTERVAL_NS / 1e3:.0f} µs so that {MAX_SAMPLES:,} suffice"
+    how += _idle_traffic(samples, windows, passes[0])
     if others := _others(load.device):
         how += f"; {others}"
-    measurements = (
-        _median("hbm_read_bytes", reads, f"dram read bytes, {how}"),
-        _median("hbm_write_bytes", writes, f"dram write bytes until {until}, {how}"),
-        _median("l2_sm_bytes", crossings, f"L2 sectors from and to the SMs × {SECTOR_BYTES} B, {how}"),
+    meanings = (
+        "dram read bytes",
+        f"dram write bytes until {until}",
+        f"L2 sectors from and to the SMs × {SECTOR_BYTES} B",
     )
-    shown = _between(samples, passes[0].start, shown_end, SHOWN_IDLE)
+    measurements = tuple(
+        _median(quantity, counted[quantity], f"{meaning}, {how}")
+        if quantity in counted
+        else Measurement(quantity, None, "B", "cupti-sampling", reasons[quantity])
+        for quantity, meaning in zip(QUANTITIES, meanings, strict=True)
+    )
+    shown = _between(samples, passes[0].start, (after or passes)[0].end, SHOWN_IDLE)
     zero = int(shown.start_ns[0])
     first = [span for window in windows for span in window.spans if zero <= span[1] and span[2] <= shown.end_ns[-1]]
     spans = tuple(LaunchSpan(name, (start - zero) * 1e-9, (end - zero) * 1e-9) for name, start, end in first)
@@ -113,7 +123,7 @@ def _plan(load: Load) -> Plan:
     times = {"pass": _host_ns(load, load.launch), DRAIN: _host_ns(load, load.evict_l2)}
     times[PREPARE] = times["pass"] if load.l2 == "warm" else times[DRAIN]
     for passes in (PASSES, 1):
-        parts = (DRAINED if load.drain else UNDRAINED) * passes + (DRAIN_ALONE if load.drain else ())
+        parts = (DRAINED if load.drain else UNDRAINED) * passes + (DRAIN_ALONE * DRAINS if load.drain else ())
         longest_ns = SLOWER * sum(times[part] for part in parts) + SLACK_NS
         if longest_ns <= INTERVAL_NS * (MAX_SAMPLES - SLACK_SAMPLES):
             break
@@ -193,6 +203,21 @@ def _hold(samples: Samples, windows: Sequence[Window]) -> bool:
         if not _total(samples, window.start, window.end, "l2_sm_bytes") >= HELD * near > 0:
             return False
     return True
+
+
+def _idle_traffic(samples: Samples, windows: Sequence[Window], one: Window) -> str:
+    """What HBM moves while nothing of ours runs, as a clause where that is more than TOLD of what a pass moves."""
+    step = int(np.median(samples.end_ns - samples.start_ns))
+    is_idle = np.ones(len(samples.start_ns), dtype=np.bool_)
+    for window in windows:
+        is_idle &= (samples.end_ns <= window.start - step) | (samples.start_ns >= window.end + step)
+    hbm = samples.values["hbm_read_bytes"] + samples.values["hbm_write_bytes"]
+    seconds = float((samples.end_ns - samples.start_ns)[is_idle].sum()) * 1e-9
+    rate = float(hbm[is_idle].sum()) / seconds if seconds else 0.0
+    of_a_pass = rate * (one.end - one.start) * 1e-9
+    if of_a_pass <= TOLD * sum(_total(samples, one.start, one.end, name) for name in QUANTITIES[:2]):
+        return ""
+    return f"; between passes HBM moves {rate:.3g} B/s by others, so about {of_a_pass:.3g} B of a pass are not its own"
 
 
 def _total(samples: Samples, start: int, end: int, quantity: str) -> float:

@@ -17,6 +17,7 @@ METRIC_TYPES = (0, 1, 2)  # counter, ratio, throughput
 
 # A sector is the 32 bytes that L2 hands over at a time (Nsight Compute's profiling guide).
 SECTOR_BYTES = 32
+LARGEST_COUNT = 2.0**64  # counters have fewer bits
 
 
 def supported_chips(cupti: Cupti) -> tuple[str, ...]:
@@ -101,7 +102,8 @@ class MetricsHost:
     def evaluate(self, counter_data: "ctypes.Array[ctypes.c_char]", range_index: int) -> dict[str, float]:
         """The value of each metric in one range of a decoded counter-data image.
 
-        Raises CuptiError if a metric has no value: what was not counted must not pass for a number.
+        Raises CuptiError if a metric has no value, or one that no counter can have: what was not counted must not
+        pass for a number.
         """
         values = (ctypes.c_double * len(self.metrics))()
         self.cupti.call(
@@ -116,7 +118,7 @@ class MetricsHost:
             )
         )
         for name, value in zip(self.metrics, values, strict=True):
-            if not math.isfinite(value):
+            if not math.isfinite(value) or not 0 <= value < LARGEST_COUNT:
                 raise CuptiError(f"No GPU counters: CUPTI gave no value for {name} in range {range_index}.")
         return dict(zip(self.metrics, values, strict=True))
 

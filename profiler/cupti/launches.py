@@ -18,6 +18,7 @@ from profiler.cupti.library import Cupti, CuptiError, explain, load
 
 # CUpti_ApiCallbackSite and CUpti_CallbackDomain (cupti_callbacks.h).
 ENTER, DRIVER_API = 0, 1
+ANOTHER_SUBSCRIBER = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 # The driver's launches (cupti_driver_cbid.h): cuLaunchKernel, …Cooperative and …Ex, each also per thread's stream.
 # What the runtime launches passes through them too.
 LAUNCHES = (307, 442, 477, 478, 652, 653)
@@ -36,6 +37,10 @@ class CallbackData(ctypes.Structure):
 
 
 Callback = CFUNCTYPE(None, c_void_p, c_int, c_uint32, POINTER(CallbackData))
+
+
+class AnotherWatcher(CuptiError):
+    """Another profiler in this process is called back already."""
 
 
 class LaunchWatch:
@@ -63,20 +68,26 @@ class LaunchWatch:
 
 @contextmanager
 def watched_launches(cupti: Cupti | None = None) -> Iterator[LaunchWatch]:
-    """Yields a LaunchWatch of all threads of this process. Raises CuptiError where another profiler watches already."""
+    """Yields a LaunchWatch of all threads of this process.
+
+    Raises AnotherWatcher where another profiler is told of launches, and CuptiError where CUPTI fails.
+    """
     cupti = cupti or load()
     watch, subscriber = LaunchWatch(), c_void_p()
     callback = Callback(watch._see)  # must outlive the subscription
-    _check(cupti, "cuptiSubscribe", ctypes.byref(subscriber), callback, None)
+    try:
+        _check(cupti, "cuptiSubscribe", ctypes.byref(subscriber), callback, None)
+    except CuptiError as error:
+        if error.code == ANOTHER_SUBSCRIBER:
+            raise AnotherWatcher(str(error), error.code) from error
+        raise
     try:
         for function in LAUNCHES:
             _check(cupti, "cuptiEnableCallback", 1, subscriber, DRIVER_API, function)
         yield watch
-    except BaseException:
-        # It says more than what CUPTI may add.
+    finally:
+        # Whatever it answers: what was seen was seen, and an error inside says more.
         cupti.library.cuptiUnsubscribe(subscriber)
-        raise
-    _check(cupti, "cuptiUnsubscribe", subscriber)
 
 
 def _check(cupti: Cupti, call: str, *arguments: object) -> None:
