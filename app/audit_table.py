@@ -15,8 +15,11 @@ HEADS = {"cupti-sampling": "HBM, sampled", "nvml-gpm": "HBM, GPM"}
 AGAINST = {"cupti-range": "counter", "model": "known", "cuda-event": "events", "schedule": "requested"}
 
 
-def headline(audit: Audit) -> Headline:
-    """The summary as a sentence; below it the device, the versions, when, and what could not be checked."""
+def headline(audit: Audit, instead: str = "") -> Headline:
+    """The summary as a sentence; below it the device, the versions, when, and what could not be checked.
+
+    An audit that was recorded elsewhere is named so, with what can be done `instead`.
+    """
     failed, missing = audit.count(FAIL), audit.count(NOT_CHECKED)
     sentence = f"{audit.count(PASS)} of {audit.checks} checks pass, {failed} fail{'' if failed > 1 else 's'}."
     if not audit.checks:
@@ -25,9 +28,10 @@ def headline(audit: Audit) -> Headline:
         sentence = f"All {audit.checks} checks{' that could be made' if missing else ''} pass."
     versions = [f"{name} {audit.environment[name]}" for name in ("torch", "triton") if name in audit.environment]
     driver = [f"driver {audit.device.driver}"] if audit.device.driver else []
-    made = f"made {audit.created[:16].replace('T', ' ')} UTC"
+    device = f"Recorded on an {audit.device.name}" if instead else audit.device.name
+    made = f"{audit.created[:10]}; {instead}" if instead else f"made {audit.created[:16].replace('T', ' ')} UTC"
     left = f" {missing:,} more could not be checked; why is below." if missing else ""
-    return Headline(sentence, f"{', '.join([audit.device.name, *driver, *versions, made])}.{left}")
+    return Headline(sentence, f"{', '.join([device, *driver, *versions, made])}.{left}")
 
 
 def figures(audit: Audit) -> tuple[Figure, ...]:
@@ -41,12 +45,13 @@ def figures(audit: Audit) -> tuple[Figure, ...]:
         where = f"{title(furthest.quantity)}, {furthest.kernel} {furthest.subject}"
         far = Figure(f"furthest from {REFEREE}", spell_difference(furthest), furthest.source, where)
     count = len(audit.run_ids)
+    saved = f"{count} Run{'' if count == 1 else 's'} saved" if count else ""
     return (
         Figure("pass", f"{audit.count(PASS):,}", "", "within their limits"),
         Figure("fail", f"{audit.count(FAIL):,}", "", "outside their limits"),
         Figure("not checked", f"{audit.count(NOT_CHECKED):,}", "", "a number or a bound is missing"),
         far,
-        Figure("the grid took", seconds(audit.seconds), "", f"{count} Run{'' if count == 1 else 's'} saved"),
+        Figure("the grid took", seconds(audit.seconds), "", saved),
     )
 
 

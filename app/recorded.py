@@ -1,14 +1,17 @@
-"""Runs recorded on a GPU elsewhere, shipped in examples/: a card from which each file can be opened."""
+"""Recorded on a GPU elsewhere and shipped in examples/: Runs, on a card from which they can be opened, and an audit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
 
 from app import page, session
 from app.history import Entry, read_folder
+from profiler.audit import Audit, load
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+AUDIT = EXAMPLES / "audits" / "nvidia_h200.json"
 COLUMNS = 3
 
 
@@ -37,3 +40,8 @@ def describe(entries: Sequence[Entry]) -> tuple[str, str]:
     driver = f"driver {first.driver}" if first.driver else ""
     facts = (f"{kernels}, recorded on {first.device}", driver, first.versions, first.created[:10])
     return first.workload.problem.label, ", ".join(filter(None, facts))
+
+
+def recorded_audit() -> Audit:
+    """The audit of a GPU, for those who have made none; its Runs do not ship. Raises NotARun or StoreError."""
+    return replace(load(AUDIT), run_ids=())

@@ -113,9 +113,10 @@ def run(
             _write(out, to_json(runs))
         if as_json:
             print(to_json(runs))
-    if status.error:
-        print(status.error, file=sys.stderr)
-    raise typer.Exit({"done": 0, "refused": 2}.get(status.state, 1))
+    failed = [sentence for sentence in (status.error, uncounted(runs)) if sentence]
+    for sentence in failed:
+        print(sentence, file=sys.stderr)
+    raise typer.Exit(2 if status.state == "refused" else int(status.state != "done" or bool(failed)))
 
 
 @app.command()
@@ -237,6 +238,17 @@ def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:
             job.stop()
             status = job.wait(5.0)
     return status
+
+
+def uncounted(runs: tuple[Run, ...]) -> str:
+    """Why the one source that was to count told no number of a Run, as a sentence; empty where it did of each."""
+    for run in runs:
+        source = run.workload.counters
+        told = [m for m in run.measurements if m.source == source]
+        if source != AUTO and all(m.value is None for m in told):
+            reason = told[0].note if told else "it was not asked"
+            return f"{source} counted nothing of {run.workload.kernel}: {reason.rstrip('.')}."
+    return ""
 
 
 def _finished(status: JobStatus) -> tuple[Run, ...]:

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from profiler.audit import FAIL, NOT_CHECKED, PASS, Audit, AuditRow, to_json
 from profiler.audit_job import DEFAULT_TIMEOUT, AuditJob
+from profiler.audit_rows import COUNTER
 from profiler.audit_summary import by_limit, of_subjects, spell_difference, title, unchecked
 from profiler.doctor import default_device
 from profiler.run import Measurement
 from profiler.show import spell
 from profiler.worker import JobStatus, worker_for
+from profiler.workload import CPU
 
 # Of the tables that stand below each other, one for each shape.
 WIDTHS = (15, 14, 9, 20, 8)
@@ -45,9 +47,19 @@ def audit(
         console.print(f"Saved as {job.path}", soft_wrap=True)
     if as_json:
         print(to_json(job.audit))
-    if status.error:
-        print(status.error, file=sys.stderr)
-    raise typer.Exit(1 if status.error or job.audit.count(FAIL) else 0)
+    errors = [sentence for sentence in (status.error, uncounted(job.audit)) if sentence]
+    for sentence in errors:
+        print(sentence, file=sys.stderr)
+    raise typer.Exit(1 if errors or job.audit.count(FAIL) else 0)
+
+
+def uncounted(audit: Audit) -> str:
+    """Why no number of the hardware counters could be checked on a GPU, as a sentence; empty where one was."""
+    counted = [row for row in audit.rows if row.source == COUNTER]
+    if audit.device.device == CPU or any(row.verdict != NOT_CHECKED for row in counted):
+        return ""
+    reason = next((row.note for row in counted if row.note), "the audit asked none")
+    return f"No number of {COUNTER} could be checked: {reason.rstrip('.')}."
 
 
 def _follow(job: AuditJob) -> JobStatus:

@@ -1,9 +1,11 @@
 """An audit on its way through the workers: every subject a task of its own, so that one which fails costs no other."""
 
+import re
 import shutil
 import time
 import uuid
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +25,21 @@ from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one subject may take
 REFEREE_TIMEOUT = 600.0  # seconds the referee may take for all
+LEFTOVER_SECONDS = 24 * 3_600.0
+OWN_FOLDER = re.compile(r"\d{8}T\d{6}-audit-[0-9a-f]{8}")
 NO_GPU_ASKED = "this audit is of the CPU; name a GPU with --device"
+
+
+def remove_leftovers() -> None:
+    """Remove Runs of audits that ended without being saved: a killed process cannot clean up after itself.
+
+    Only those that nothing was added to for a day: another audit may be running.
+    """
+    for folder in audits_folder().iterdir():
+        with suppress(OSError):
+            is_old = time.time() - folder.stat().st_mtime > LEFTOVER_SECONDS
+            if OWN_FOLDER.fullmatch(folder.name) and is_old and not folder.with_name(f"{folder.name}.json").exists():
+                shutil.rmtree(folder)
 
 
 class AuditJob(Job):
@@ -59,13 +75,22 @@ class AuditJob(Job):
 
     def _work(self) -> None:
         require_writable(audits_folder())
+        remove_leftovers()
         try:
             self.audit = self._take()
+            self.path = self._save(self.audit)
         except BaseException:
             shutil.rmtree(runs_of(self._id), ignore_errors=True)
             raise
-        self.path = save(self.audit)
         self._update(state="done", phase="done", done=self._status.total)
+
+    def _save(self, audit: Audit) -> Path:
+        try:
+            return save(audit)
+        except StoreError as fault:
+            # It can still be printed, but no longer points to its Runs.
+            self.audit = replace(audit, run_ids=())
+            raise StoreError(f"{fault} Its Runs are not kept.") from fault
 
     def _take(self) -> Audit:
         created = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

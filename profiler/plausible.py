@@ -20,6 +20,9 @@ MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 DRAIN = "drain"  # the span after a pass
+MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
+SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
+PASS_RATIO, PASS_SLACK = 3.0, 1e-3  # between one pass as sampled and the median of the timed ones; s
 # What a name ends with when it says its unit; the longer end first.
 UNIT_OF_NAME = {
     "_bytes_per_second": "B/s",
@@ -50,28 +53,10 @@ def require_plausible(run: "Run", place: str) -> None:
         _require_possible(measurement, f"{place}.{measurement.name[:40]}")
     # Reasons may be several: one source is asked in two ways where the first cannot answer.
     _require_single([(m.name, m.source, m.launch) for m in run.measurements if m.value is not None], place)
-    samples = list(run.samples.values())
-    samples += [part for series in run.series for part in (series.seconds, series.values)]
-    if sum(map(len, samples)) > MAX_SAMPLES:
-        raise NotARun(f"{place} has more than {MAX_SAMPLES:,} samples.")
-    if any(not _is_possible(value) for values in samples for value in values):
-        raise NotARun(f"{place} has a sample that no clock or counter gives.")
-    if any(len(series.seconds) != len(series.values) for series in run.series):
-        raise NotARun(f"{place} has a series with more times than values, or fewer.")
-    if any(series.interval is not None and not SMALLEST <= series.interval <= MAX_SECONDS for series in run.series):
-        raise NotARun(f"{place} has a series whose samples cover no time, or more than an hour.")
-    if any(not 0 <= second <= MAX_RUN_SECONDS for series in run.series for second in series.seconds):
-        raise NotARun(f"{place} has a series that begins before its first sample, or lasts longer than a day.")
-    for series in run.series:
-        _require_unit(series, f"{place}.{series.name[:40]}")
-    _require_single([(series.name, series.source, None) for series in run.series], place)
+    _require_possible_samples(run, place)
     if len(run.kernels) > MAX_LAUNCHES:
         raise NotARun(f"{place} has more than {MAX_LAUNCHES} kernels.")
-    if len(run.spans) > MAX_LAUNCHES or not all(0 <= span.start <= span.end <= MAX_SECONDS for span in run.spans):
-        raise NotARun(f"{place} has a launch that ends before it starts or lasts longer than an hour.")
-    drains = [span.start for span in run.spans if span.launch == DRAIN]
-    if drains and (len(drains) > 1 or any(s.end > drains[0] for s in run.spans if s.launch != DRAIN)):
-        raise NotARun(f"{place} has more than one drain, or a drain that begins before its pass ends.")
+    _require_possible_spans(run, place)
     if run.softmax is not None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
@@ -126,7 +111,68 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
     if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
         raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+    if measurement.spread is not None and not _is_inside(measurement.value, measurement.spread):
+        low, high = measurement.spread
+        raise NotARun(f"{place} is {measurement.value}, outside its spread from {low} to {high}.")
     _require_unit(measurement, place)
+
+
+def _is_inside(value: float | None, spread: tuple[float, float]) -> bool:
+    low, high = spread
+    slack = SPREAD_SLACK * abs(value or 0.0)
+    return value is not None and low - slack <= value <= high + slack
+
+
+def _require_possible_samples(run: "Run", place: str) -> None:
+    samples = list(run.samples.values())
+    samples += [part for series in run.series for part in (series.seconds, series.values)]
+    if sum(map(len, samples)) > MAX_SAMPLES:
+        raise NotARun(f"{place} has more than {MAX_SAMPLES:,} samples.")
+    sizes = np.abs(np.concatenate([np.zeros(1), *map(np.asarray, samples)]))
+    if not bool(((sizes == 0) | ((sizes >= SMALLEST) & (sizes <= LARGEST))).all()):
+        raise NotARun(f"{place} has a sample that no clock or counter gives.")
+    if any(len(series.seconds) != len(series.values) for series in run.series):
+        raise NotARun(f"{place} has a series with more times than values, or fewer.")
+    if any(series.interval is not None and not SMALLEST <= series.interval <= MAX_SECONDS for series in run.series):
+        raise NotARun(f"{place} has a series whose samples cover no time, or more than an hour.")
+    seconds = [series.seconds for series in run.series if series.seconds]
+    if any(min(times) < 0 or max(times) > MAX_RUN_SECONDS for times in seconds):
+        raise NotARun(f"{place} has a series that begins before its first sample, or lasts longer than a day.")
+    for series in run.series:
+        _require_unit(series, f"{place}.{series.name[:40]}")
+        if series.name == "l2_sm_bytes_per_second" and max(series.values, default=0.0) > MAX_L2_SM:
+            raise NotARun(f"{place}.{series.name} is above {MAX_L2_SM / 1e12:.0f} TB/s, which no L2 gives.")
+    _require_single([(series.name, series.source, None) for series in run.series], place)
+
+
+def _require_possible_spans(run: "Run", place: str) -> None:
+    """Spans are of the schedule's launches and the drain, and a pass in them takes about as long as the timed ones."""
+    if not run.spans:
+        return
+    if not all(0 <= span.start <= span.end <= MAX_SECONDS for span in run.spans):
+        raise NotARun(f"{place} has a launch that ends before it starts or lasts longer than an hour.")
+    work = run.workload
+    launches = [
+        launch.name for launch in work.attention_kernel.schedule(work.problem, work.tile or TileConfig()).launches
+    ]
+    known = [*launches, DRAIN] if work.drain else launches
+    for name, count in Counter(span.launch for span in run.spans).items():
+        if name not in known:
+            raise NotARun(f"{place} has a span of {name[:40]!r}, which its workload does not run.")
+        if count > 1:
+            raise NotARun(f"{place} has more than one span of {name[:40]!r}; keep one of them.")
+    spans = [span for span in run.spans if span.launch != DRAIN]
+    end = max((span.end for span in spans), default=0.0)
+    if any(span.start < end for span in run.spans if span.launch == DRAIN):
+        raise NotARun(f"{place} has a drain that begins before its pass ends.")
+    timed = run.find("gpu_time_seconds", source="cuda-event")
+    if not spans or timed is None or timed.value is None:
+        return
+    seconds = end - min(span.start for span in spans)
+    # A launch at the edge of what was sampled has no span; the others are then shorter than the pass.
+    is_short = len(spans) == len(launches) and timed.value > PASS_RATIO * seconds + PASS_SLACK
+    if is_short or seconds > PASS_RATIO * timed.value + PASS_SLACK:
+        raise NotARun(f"{place} has spans of {seconds:.3g} s, but a pass was timed at {timed.value:.3g} s.")
 
 
 def _require_unit(one: "Measurement | Series", place: str) -> None:

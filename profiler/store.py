@@ -3,12 +3,12 @@
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiler.codec import NotARun
 from profiler.plausible import printable
-from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
+from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
 
 
 class StoreError(OSError):
@@ -33,15 +33,45 @@ def runs_folder() -> Path:
 
 
 def save(run: Run, folder: Path | None = None) -> Path:
-    """Write one Run and return its path. A reader never sees half a file; raises StoreError."""
+    """Write one Run, of which `readable` is what can be opened again, and return its path.
+
+    A reader never sees half a file; raises StoreError.
+    """
     folder = folder or runs_folder()
     path = folder / f"{run.id}.json"
+    text = to_json([readable(run)])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_json([run]))
+        write_atomically(path, text)
     except OSError as fault:
         raise StoreError(f"The Run could not be saved in {folder}: {fault.strerror or fault}.") from fault
     return path
+
+
+def readable(run: Run) -> Run:
+    """The Run itself where its file could be opened again; else, with the reason, without what single launches had.
+
+    Raises StoreError where what the whole Run measured cannot be opened either.
+    """
+    fault = _why_unreadable(run)
+    if fault is None:
+        return run
+    reason = printable(f"left out of the Run, since its file could not be opened: {fault}")
+    lost = {(m.name, m.unit, m.source) for m in run.measurements if m.launch is not None}
+    reasons = tuple(Measurement(name, None, unit, source, reason) for name, unit, source in sorted(lost))
+    whole = tuple(m for m in run.measurements if m.launch is None)
+    less = replace(run, measurements=(*whole, *reasons), kernels=(), spans=())
+    if _why_unreadable(less) is not None:
+        raise StoreError(f"The Run of {run.workload.kernel} is not saved: {fault} Please report this line.")
+    return less
+
+
+def _why_unreadable(run: Run) -> str | None:
+    try:
+        from_json(to_json([run]))
+    except ValueError as fault:
+        return str(fault)
+    return None
 
 
 def require_writable(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """An audit's way through the workers, by fakes and on the CPU for real, and the command."""
 
+import os
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError
 from dataclasses import dataclass, field, replace
@@ -285,10 +287,62 @@ def test_an_audit_that_cannot_be_saved_is_shown_and_is_exit_code_1(
         raise StoreError("The audit could not be saved in audits: No space left on device.")
 
     monkeypatch.setattr(audit_job, "save", full)
-    answer = command("--device", "cpu", "--quick")
+    answer = command("--device", "cpu", "--quick", "--json")
     assert answer.exit_code == 1
-    assert "The grid took" in answer.stdout and "Saved as" not in answer.stdout
-    assert answer.stderr.endswith("The audit could not be saved in audits: No space left on device.\n")
+    assert "The grid took" in answer.stderr and "Saved as" not in answer.stderr
+    assert answer.stderr.endswith(
+        "The audit could not be saved in audits: No space left on device. Its Runs are not kept.\n"
+    )
+    assert from_json(answer.stdout).run_ids == () and list(audits_folder().iterdir()) == []
+
+
+def leave(name: str, hours: float) -> Path:
+    """A folder with a Run to which nothing was added for so long."""
+    folder = audits_folder() / name
+    folder.mkdir(parents=True)
+    (folder / "run.json").touch()
+    os.utime(folder, (time.time() - hours * 3600,) * 2)
+    return folder
+
+
+def test_runs_of_audits_that_were_killed_go_a_day_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = leave("20261101T000000-audit-0123abcd", 25)
+    running = leave("20261101T000000-audit-4567abcd", 23)
+    saved = leave("20261101T000000-audit-89ababcd", 25)
+    saved.with_name(f"{saved.name}.json").touch()
+    foreign = leave("notes", 25)
+    elsewhere = leave("elsewhere", 25)
+    link = audits_folder() / "20261101T000000-audit-cdefabcd"
+    link.symlink_to(elsewhere)
+    os.utime(elsewhere, (time.time() - 25 * 3600,) * 2)
+    audit_on_gpu(monkeypatch, FakeWorker("cuda:0"))
+    assert not killed.exists()
+    assert all((folder / "run.json").exists() for folder in (running, saved, foreign, elsewhere))
+
+
+NO_COUNTERS = "Reading counters needs a permission that this process lacks."
+
+
+def without_counter(subject: Subject) -> Found:
+    found = gpu_found(subject)
+    missing = [replace(m, value=None, note=NO_COUNTERS) if m.source == "cupti-range" else m for m in found.measurements]
+    return replace(found, measurements=tuple(missing), samples={}, phases={})
+
+
+@pytest.mark.parametrize(
+    ("load", "code", "told"),
+    [(gpu_found, 0, ""), (without_counter, 1, f"No number of cupti-range could be checked: {NO_COUNTERS}\n")],
+)
+def test_a_gpu_whose_counters_told_nothing_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, load: Callable[[Subject], Found], code: int, told: str
+) -> None:
+    cpu, gpu = FakeWorker(CPU), FakeWorker("cuda:0", load, ncu_agrees)
+    monkeypatch.setattr(audit_job, "worker_for", lambda device: cpu)
+    monkeypatch.setattr(audit_command, "worker_for", lambda device: gpu)
+    answer = command("--device", "cuda:0", "--quick")
+    assert (answer.exit_code, answer.stderr) == (code, told)
+    audit = newest().audit
+    assert audit is not None and audit.count(FAIL) == 0
 
 
 def test_a_kernel_that_fails_is_exit_code_1(flash_fails: Worker) -> None:

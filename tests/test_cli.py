@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_run_without_json_shows_a_table_and_dashes_with_reasons(command: Command
     (flops,) = [[cell.strip() for cell in line] for line in lines if len(line) > 2 and line[1].strip() == "flops"]
     # Query i of 33 sees i + 8 of 40 keys: 792 scores, × 4 × 2 heads × 16 = 101,376.
     assert flops[2:] == ["model", "101.4 kFLOP", "101.4 kFLOP", "1×", ""]
-    assert "hbm_read_bytes, hbm_write_bytes, l2_sm_bytes: no GPU here" in " ".join(answer.out.split())
+    assert "hbm_read_bytes, hbm_write_bytes, l2_sm_bytes by cupti-range: no GPU here" in " ".join(answer.out.split())
     assert answer.out.count("Saved as ") == 2
 
 
@@ -102,6 +102,32 @@ def test_every_option_reaches_the_workload(command: Command) -> None:
     assert workload.trace is not None and (workload.trace.head, workload.trace.row) == (1, 5)
     (bare,) = from_json(command(RUN, "--kernel", "flash", "--no-trace", "--json").out)
     assert bare.workload.trace is None and bare.softmax is None
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
+def test_a_source_that_was_asked_for_and_told_nothing_is_exit_code_1(command: Command) -> None:
+    answer = command(f"{RUN} --counters ncu")
+    assert answer.code == 1
+    assert answer.out.count("Saved as ") == 2, "what else was measured is shown and kept"
+    assert answer.err == f"ncu counted nothing of naive: {why_missing('ncu')}.\n"
+
+
+def why_missing(source: str) -> str:
+    """What the saved Runs say of it, without the full stop."""
+    (reason,) = {m.note for run in list_runs().runs for m in run.measurements if m.source == source}
+    assert reason
+    return reason.rstrip(".")
+
+
+def test_one_value_of_the_source_that_was_asked_for_is_enough() -> None:
+    workload = replace(flash_run().workload, counters="cupti-range")
+    run = replace(flash_run(), workload=workload)
+    assert cli.uncounted((run,)) == ""
+    other = replace(naive_run(), workload=replace(workload, counters="ncu"))
+    assert cli.uncounted((run, other)) == "ncu counted nothing of flash: it was not asked."
+    lost = tuple(replace(m, value=None, note="no") if m.source == "cupti-range" else m for m in run.measurements)
+    assert cli.uncounted((replace(run, measurements=lost),)) == "cupti-range counted nothing of flash: no."
+    assert cli.uncounted((replace(flash_run(), measurements=lost),)) == "", "auto asks for none of them"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +269,8 @@ def test_list_of_nothing(command: Command) -> None:
 
 
 @pytest.mark.skipif(why_no_gpu() is None, reason="There is a GPU here.")
-def test_doctor_without_a_gpu_says_why_and_what_still_works(command: Command) -> None:
+def test_doctor_without_a_gpu_says_why_and_what_still_works(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     answer = command("doctor", "--json")
     assert answer.code == 0 and len(answer.out.strip().splitlines()) == 1
     found = document(answer)
@@ -267,6 +294,7 @@ def test_doctor_without_a_gpu_says_why_and_what_still_works(command: Command) ->
 
 
 def test_doctor_without_json_prints_its_tables(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     warned = diagnosis.Fact("", "torch", "2.10.0", "torch [2.10] is not known here.")
     sources = (
         diagnosis.Answer("cuda:0", "ncu", "Nsight Compute (ncu)", False, "no [/bold] permission"),
@@ -279,8 +307,8 @@ def test_doctor_without_json_prints_its_tables(command: Command, monkeypatch: py
     assert (answer.code, answer.err) == (0, "")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
     assert ["", "torch", "2.10.0"] in rows and ["", "", "torch [2.10] is not known here."] in rows
-    assert ["cuda:0", "Nsight Compute (ncu)", "no", "no [/bold] permission"] in rows
-    assert ["cuda:0", "Title", "yes", "HBM 2.5 GB."] in rows
+    assert ["cuda:0", "Nsight Compute (ncu)", "ncu", "no", "no [/bold] permission"] in rows
+    assert ["cuda:0", "Title", "", "yes", "HBM 2.5 GB."] in rows
     assert "Tried on a copy." in answer.out
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import tracemalloc
 import zlib
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ def test_round_trip_through_json() -> None:
         (("maybe", "size"), "3", "run.maybe.size should be int, not str."),
         (("values",), 1.0, "run.values should be a list."),
         (("values",), [1.0, None], "run.values[1] should be float, not NoneType."),
+        (("values",), [1.0, True], "run.values[1] should be float, not bool."),
+        (("values",), [1.0, float("nan")], "run.values[1] is nan; a measured value is finite or absent."),
         (("values",), [float("inf")], "run.values[0] is inf; a measured value is finite or absent."),
         (("pair",), [1], "run.pair should be a list of 2."),
         (("pair",), [1, "x", 2], "run.pair should be a list of 2."),
@@ -103,8 +106,15 @@ def test_whole_numbers_are_floats_where_floats_are_due() -> None:
 
 
 def test_a_number_beyond_every_float_is_a_sentence() -> None:
-    with pytest.raises(NotARun, match="run"):
-        decode(tuple[float, ...], [10**400])
+    with pytest.raises(NotARun, match=r"^run\[1\] is inf; a measured value is finite or absent\.$"):
+        decode(tuple[float, ...], [1, 10**400])
+
+
+def test_a_million_floats_are_read_without_spelling_their_places() -> None:
+    values = [0.5] * 1_000_000
+    begun = time.process_time()
+    assert decode(tuple[float, ...], values) == tuple(values)
+    assert time.process_time() - begun < 1.0
 
 
 PACKABLE = arrays.arrays(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from profiler.codec import NotARun, PackedArray, encode
-from profiler.run import DeviceInfo, Measurement, from_json, to_document, to_json
+from profiler.run import DeviceInfo, LaunchSpan, Measurement, from_json, to_document, to_json
 from tests.fake_runs import flash_run, naive_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -77,7 +77,18 @@ def measured(run: dict[str, Any], **changes: object) -> None:
         (lambda r: r["series"].extend([sampled(), sampled()]), "by cupti-sampling more than once"),
         (lambda r: r["series"].append(series(seconds=[-1.0])), "begins before its first sample"),
         (lambda r: r["series"].append(series(seconds=[1e24])), "lasts longer than a day"),
-        (lambda r: r["spans"].extend([span("drain", 0, 1), span("drain", 2, 3)]), "more than one drain"),
+        (lambda r: r["spans"].extend([span("drain", 0, 1), span("drain", 2, 3)]), "more than one span of 'drain'"),
+        (lambda r: r["spans"].extend([span("flash", 0, 1), span("flash", 2, 3)]), "more than one span of 'flash'"),
+        (lambda r: r["spans"].append(span("qk", 0, 1)), "a span of 'qk', which its workload does not run"),
+        (lambda r: drained_unasked(r), "a span of 'drain', which its workload does not run"),
+        # Timed at 1.28 ms: a pass of 4.84 ms is the longest, one of 0.0934 ms the shortest that may be the same.
+        (lambda r: r["spans"].append(span("flash", 1e-3, 5.85e-3)), r"spans of 0\.00485 s, but .* timed at 0\.00128 s"),
+        (lambda r: r["spans"].append(span("flash", 1e-3, 1.093e-3)), r"spans of 9\.3e-05 s, but .* timed at 0\.00128"),
+        (lambda r: r["series"].append(crossings(1.01e14)), "l2_sm_bytes_per_second is above 100 TB/s"),
+        (lambda r: measured(r, value=2.0, spread=[3.0, 1.0]), r"flops is 2\.0, outside its spread from 3\.0 to 1\.0"),
+        (lambda r: measured(r, value=2.0, spread=[2.1, 3.0]), r"flops is 2\.0, outside its spread from 2\.1 to 3\.0"),
+        (lambda r: measured(r, value=2.0, spread=[1.0, 1.9]), r"flops is 2\.0, outside its spread from 1\.0 to 1\.9"),
+        (lambda r: measured(r, value=None, note="why", spread=[1.0, 2.0]), "flops is None, outside its spread"),
         (lambda r: r["spans"].extend([span("flash", 0, 2), span("drain", 1, 3)]), "begins before its pass ends"),
     ],
 )
@@ -111,6 +122,15 @@ def sampled(**changes: object) -> dict[str, Any]:
     return series(**named | changes)
 
 
+def crossings(rate: float) -> dict[str, Any]:
+    return sampled(name="l2_sm_bytes_per_second", values=[rate])
+
+
+def drained_unasked(run: dict[str, Any]) -> None:
+    run["workload"]["drain"] = False
+    run["spans"].append(span("drain", 0, 1))
+
+
 def span(launch: str, start: float, end: float) -> dict[str, Any]:
     return {"launch": launch, "start": start, "end": end}
 
@@ -122,6 +142,39 @@ def test_several_reasons_and_one_value_of_a_source_pass() -> None:
     found = Measurement("kernels_launched", 4.0, "1", "torch")
     run = dataclasses.replace(run, measurements=(*run.measurements, *lost, found))
     assert from_json(to_json([run]))[0].value("kernels_launched") == 4.0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "drain"),
+    [(1e-3, 5.83e-3, True), (1e-3, 1.094e-3, True), (0.0, 1.3e-3, False)],
+    ids=["longest", "shortest", "without a drain"],
+)
+def test_spans_about_as_long_as_the_timed_passes_pass(start: float, end: float, drain: bool) -> None:
+    run = flash_run()
+    spans = (LaunchSpan("flash", start, end), LaunchSpan("drain", end, end + 1))
+    workload = dataclasses.replace(run.workload, drain=drain)
+    run = dataclasses.replace(run, workload=workload, spans=spans if drain else spans[:1])
+    assert from_json(to_json([run])) == (run,)
+
+
+def test_a_launch_that_was_not_sampled_leaves_shorter_spans() -> None:
+    """Timed at 6.4 ms: pv alone would be too short for the pass."""
+    run = dataclasses.replace(naive_run(), spans=(LaunchSpan("pv", 0.0, 0.68e-3), LaunchSpan("drain", 1e-3, 2e-3)))
+    assert from_json(to_json([run])) == (run,)
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-10, 1 + 1e-10])
+def test_arithmetic_may_put_a_value_beside_its_spread(factor: float) -> None:
+    run = naive_run()
+    equal = Measurement("power_watts", 500.0 * factor, "W", "nvml", spread=(500.0, 500.0))
+    run = dataclasses.replace(run, measurements=(*run.measurements, equal))
+    assert from_json(to_json([run])) == (run,)
+
+
+def test_l2_at_its_limit_passes() -> None:
+    document = to_document([flash_run()])
+    document["runs"][0]["series"].append(crossings(1e14))
+    assert from_json(json.dumps(document))[0].series[0].values == (1e14,)
 
 
 def test_a_device_of_which_little_is_known_passes() -> None:

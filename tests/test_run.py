@@ -36,7 +36,7 @@ def full_run() -> Run:
             Series("hbm_read_bytes_per_second", "B/s", "cupti-sampling", (0.0, 2e-5), (1e12, 0.0), 2e-5),
             Series("power", "W", "nvml", (0.0, 0.05), (120.0, 300.5)),
         ),
-        spans=(LaunchSpan("flash", 1e-5, 3e-5),),
+        spans=(LaunchSpan("flash", 1e-5, 1.3e-3),),
         kernels=(LaunchedKernel("flash", "flash_kernel"),),
         samples={"gpu_time_seconds": (1e-3, 2e-3)},
         phases={"time": 0.5},

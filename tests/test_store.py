@@ -1,18 +1,20 @@
 """Runs on disk: whole or not there, listed in spite of broken neighbours, and a sentence for every fault."""
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiler import store
 from profiler.codec import NotARun
-from profiler.run import MAX_FILE_BYTES
+from profiler.run import MAX_FILE_BYTES, LaunchedKernel, Measurement
 from profiler.store import StoreError, list_runs, load, runs_folder, save, write_atomically
 from tests.fake_runs import cpu_run, flash_run, naive_run
 
@@ -45,6 +47,32 @@ def test_the_folder_is_a_setting_with_a_default_outside_the_repository(
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert runs_folder() == tmp_path / ".local/share/bytescope/runs"
+
+
+def test_what_no_page_could_open_is_saved_without_its_launches(runs: Path) -> None:
+    """257 launches are one more than a file may have; what the whole pass moved is kept, and why the rest is not."""
+    single = tuple(Measurement("hbm_read_bytes", 1.0, "B", "cupti-range", launch=f"l{i}") for i in range(257))
+    run = replace(
+        cpu_run(),
+        measurements=(*cpu_run().measurements, *single),
+        kernels=(LaunchedKernel("l0", "k"),),
+    )
+    (found,) = load(save(run))
+    reason = (
+        "left out of the Run, since its file could not be opened: runs[0] has more than 5000 measurements or 256 "
+        "launches."
+    )
+    lost = Measurement("hbm_read_bytes", None, "B", "cupti-range", reason)
+    assert found == replace(cpu_run(), measurements=(*cpu_run().measurements, lost))
+
+
+@pytest.mark.parametrize("value", [-5.0, 1e30, math.nan])
+def test_a_value_that_no_page_could_open_is_not_saved(runs: Path, value: float) -> None:
+    impossible = Measurement("hbm_read_bytes", value, "B", "cupti-sampling")
+    run = replace(cpu_run(), measurements=(*cpu_run().measurements, impossible))
+    with pytest.raises(StoreError, match=r"^The Run of flash is not saved: .+ Please report this line\.$"):
+        save(run)
+    assert not runs.exists()
 
 
 def test_newest_first_and_at_most_so_many(runs: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import recorded
 from app.audit_table import by_shape, every_check, figures, headline, limits, missed, reasons
 from app.page import table_html
 from app.picture import Table
-from profiler.audit import FAIL, NOT_CHECKED, PASS, Audit, AuditRow, audits_folder, save
+from app.recorded import AUDIT
+from profiler.audit import FAIL, NOT_CHECKED, PASS, Audit, AuditRow, audits_folder, load, save
 from profiler.audit_grid import gpu_subjects, interpreted_subjects
 from profiler.audit_rows import Found
 from tests.fake_audits import REFUSED, audit_of, h200_audit, interpreted_found
@@ -77,9 +79,9 @@ def test_every_limit_has_its_row(h200: Audit) -> None:
     sampled = row_of(table, "HBM total", "cupti-sampling", "cupti-range")
     assert sampled[3:] == ("within 2%", "32", "1", "3", "−2.42%", "cudnn (1, 16, 1024, 128) bfloat16, causal")
     assert row_of(table, "requested read")[3:] == ("equal", "29", "0", "0", "equal", "")
-    assert row_of(table, "counting")[3:7] == ("under 60 ms a launch", "33", "0", "3")
+    assert row_of(table, "counting a launch")[3:7] == ("under 60 ms a launch", "33", "0", "3")
     assert row_of(table, "measuring")[4:] == ("0", "1", "0", "–", "")
-    assert row_of(table, "audit")[4:] == ("1", "0", "0", "74.2 s", "whole grid")
+    assert row_of(table, "the whole grid")[4:] == ("1", "0", "0", "74.2 s", "whole grid")
 
 
 def test_missed_limits_come_first_with_both_numbers(h200: Audit, cpu: Audit) -> None:
@@ -104,7 +106,7 @@ def test_differences_by_shape(h200: Audit, cpu: Audit) -> None:
     assert attention.columns == (
         *("kernel", "shape", "HBM write – known", "HBM read – ncu", "L2↔SM – ncu", "L2→SM – ncu", "HBM write – ncu"),
         "HBM, sampled – counter",
-        *("HBM, GPM – counter", "counting", "GPU time – events", "L2↔SM – requested"),
+        *("HBM, GPM – counter", "counting a launch", "GPU time – events", "L2↔SM – requested"),
     )
     failed = row_of(attention, "cudnn", "(1, 16, 1024, 128) bfloat16, causal")
     sources = ("+0.20%", "+0.04%", "−0.25%", "0%", "+0.20%", "−2.42%·fail", "–", "45.0 ms", "+1.00%", "–")
@@ -150,10 +152,49 @@ def html(at: AppTest) -> str:
     return " ".join(element.proto.body for element in at.get("html"))
 
 
-def test_without_an_audit_the_page_gives_the_command() -> None:
+def test_the_recorded_audit_is_whole_and_of_a_gpu() -> None:
+    shipped = load(AUDIT)
+    assert AUDIT.parts[-3:] == ("examples", "audits", "nvidia_h200.json")
+    assert shipped.device.name == "NVIDIA H200" and shipped.checks > 100
+    assert {row.source for row in shipped.rows if row.verdict != NOT_CHECKED} >= {"cupti-range", "ncu", "schedule"}
+
+
+def test_without_an_audit_the_page_shows_the_recorded_one_and_gives_the_command() -> None:
+    shipped = load(AUDIT)
     at = page()
     assert not at.exception
-    assert "No audit has been made yet." in html(at)
+    shown = html(at)
+    where = f"Recorded on an NVIDIA H200, driver {shipped.device.driver}, torch {shipped.environment['torch']}, "
+    assert where in shown
+    assert f"{shipped.created[:10]}; make your own with python -m profiler audit." in shown
+    assert headline(shipped).sentence in shown
+    assert [block.value for block in at.code] == ["python -m profiler audit"]
+    assert [expander.label for expander in at.expander] == ["Every check"]
+    for absent in ("Saved as", "Its Runs are in", "Runs saved", "Repeat with"):
+        assert absent not in shown
+
+
+def test_an_own_audit_alone_is_shown(cpu: Audit) -> None:
+    save(cpu)
+    shown = html(page())
+    assert "Two-core CPU" in shown and "Saved as" in shown
+    assert "H200" not in shown and "Recorded on" not in shown and "make your own" not in shown.lower()
+
+
+def test_a_broken_file_is_named_above_the_recorded_audit() -> None:
+    audits_folder().mkdir(parents=True)
+    (audits_folder() / "20270101T000000-audit-bad.json").write_text("<b>")
+    shown = html(page())
+    assert "20270101T000000-audit-bad.json: This is not an audit" in shown and "Recorded on an NVIDIA H200" in shown
+
+
+def test_without_the_recorded_audit_the_page_says_so_and_gives_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "AUDIT", tmp_path / "gone.json")
+    at = page()
+    assert not at.exception
+    assert "No audit has been made yet." in html(at) and "It could not be read: No such file" in html(at)
     assert [block.value for block in at.code] == ["python -m profiler audit"]
 
 
