@@ -2,6 +2,7 @@
 
 from app.bandwidth_chart import over_time
 from app.bandwidth_panel import Row
+from app.bandwidth_scale import hbm_scales
 from app.picture import Picture, Table
 from app.sampled import SOURCE, drawn, sampled
 from app.selection import Comparison
@@ -105,6 +106,8 @@ def _how(rows: list[Row]) -> str:
     most = max(int(drawn(row.samples).bins.size.max()) for row in rows)
     if most > 1:
         words.append(f"Drawn: means of up to {most} samples; grey, or a thin line, reaches to the highest of them.")
+    if any(scale.magnified is not None for scale in hbm_scales([row.samples for row in rows])):
+        words.append("A magnified panel has a scale of its own; a drain that is higher is cut off there (△).")
     if any(row.samples.drain for row in rows):
         words.append("Hatched and pale: the drain, which follows the pass and brings to HBM what it left in L2.")
     if unmarked := [row.name for row in rows if not row.samples.launches]:

@@ -6,15 +6,15 @@ from html import escape, unescape
 
 import plotly.graph_objects as go
 
-from app.bandwidth_panel import DASHES, MS, Panel, Row, Scale, pale
+from app.bandwidth_panel import DASHES, MS, Panel, Row, pale
+from app.bandwidth_scale import Scale, hbm_scales
 from app.launch_chart import launch_title
 from app.sampled import Drawn, Sampled, drawn
-from app.style import DIRECTION, Theme, bandwidth, kernel_colour, seconds, significant, template
+from app.style import DIRECTION, Theme, bandwidth, kernel_colour, ratio, seconds, significant, template
 from profiler.run import LaunchSpan
 
 TITLE_PIXELS, STRIP_PIXELS, HBM_PIXELS, L2_PIXELS, GAP_PIXELS, AXIS_PIXELS = 21, 22, 112, 92, 14, 42
 LINE_LETTERS = 48  # that a title's line takes on a phone
-HEADROOM = 1.22  # of the peak, for its label
 EDGE = 0.01  # share of the shown time left free at both ends
 RIGHT_PIXELS = 38  # for the name of a drain that ends the picture
 
@@ -64,7 +64,7 @@ class _Layout:
 
 
 def over_time(rows: Sequence[Row], theme: Theme) -> go.Figure:
-    """HBM of each Run on one scale, the first on top; below them L2↔SM where it was sampled."""
+    """HBM of each Run, the first on top, a low one magnified; below them L2↔SM where it was sampled."""
     parts = [drawn(row.samples) for row in rows]
     figure = go.Figure(layout={"template": template(theme), "showlegend": False})
     figure.update_layout(
@@ -73,11 +73,13 @@ def over_time(rows: Sequence[Row], theme: Theme) -> go.Figure:
         hoverlabel={"bgcolor": theme.card, "bordercolor": theme.grid, "font": {"color": theme.ink}, "align": "left"},
     )  # fmt: skip
     layout = _Layout()
-    highest = max(max(row.samples.peak or 0.0, float(p.highest.max())) for row, p in zip(rows, parts, strict=True))
-    scale = Scale.up_to(highest, HEADROOM)
+    windows = [row.samples.window() for row in rows]
+    start, end = min(start for start, _ in windows), max(end for _, end in windows)
     named: set[tuple[float | None, str]] = set()
-    for row, part in zip(rows, parts, strict=True):
-        layout.title([_head(row.name, f"HBM, {scale.unit}", theme), *(_key(parts, theme) if row is rows[0] else [])])
+    for row, part, scale in zip(rows, parts, hbm_scales([row.samples for row in rows]), strict=True):
+        magnified = "" if scale.magnified is None else f", magnified {ratio(scale.magnified)}"
+        axis = f"HBM, {scale.unit}{magnified}"
+        layout.title([_head(row.name, axis, theme), *([_key(parts, theme)] if row is rows[0] else [])])
         is_marked = bool(row.samples.launches or row.samples.drain)
         strip = layout.axis(STRIP_PIXELS, visible=False, range=[0, 1]) if is_marked else ""
         panel = Panel(figure, layout.axis(HBM_PIXELS, range=[0, scale.top], nticks=4), scale, theme)
@@ -85,12 +87,14 @@ def over_time(rows: Sequence[Row], theme: Theme) -> go.Figure:
         panel.hbm(row, part)
         if is_marked:
             _launches(panel, row.samples, strip)
-        _peak(panel, row, is_named=(row.samples.peak, row.peak_source) not in named)
+        is_named = (row.samples.peak, row.peak_source) not in named
+        if row.samples.peak is not None and row.samples.peak > scale.rate:
+            _peak_beyond(panel, row, is_named, (start + end) / 2)
+        else:
+            _peak(panel, row, is_named)
         named.add((row.samples.peak, row.peak_source))
     _crossing(figure, layout, list(zip(rows, parts, strict=True)), theme)
     layout.apply(figure)
-    windows = [row.samples.window() for row in rows]
-    start, end = min(start for start, _ in windows), max(end for _, end in windows)
     free = EDGE * (end - start)
     figure.update_xaxes(
         title_text="ms after the first launch", range=[(start - free) * MS, (end + free) * MS], anchor=layout.last,
@@ -107,11 +111,11 @@ def _colour(colour: str, text: str, theme: Theme, sign: str = "■") -> str:
     return f'<span style="color:{colour}">{sign}</span> <span style="color:{theme.muted};font-size:12px">{text}</span>'
 
 
-def _key(parts: Sequence[Drawn], theme: Theme) -> list[str]:
+def _key(parts: Sequence[Drawn], theme: Theme) -> str:
     """What the colours of the first row mean; they mean the same in the others."""
     words = [_colour(DIRECTION[direction], direction, theme) for direction in ("read", "write")]
     is_thinned = any(part.is_thinned for part in parts)
-    return [*words, _colour(pale(theme), "highest", theme)] if is_thinned else words
+    return "   ".join([*words, _colour(pale(theme), "highest", theme)] if is_thinned else words)
 
 
 def _launches(panel: Panel, found: Sampled, strip: str) -> None:
@@ -190,6 +194,23 @@ def _peak(panel: Panel, row: Row, is_named: bool) -> None:
             y=at, yanchor="bottom", showarrow=False, font={"size": 11, "color": theme.muted}, borderpad=1,
             bgcolor=theme.card,
         )  # fmt: skip
+
+
+def _peak_beyond(panel: Panel, row: Row, is_sourced: bool, middle: float) -> None:
+    """The peak in words where it lies beyond the scale, at the right; left of a drain that is right of `middle`."""
+    peak, drain, one_pass = row.samples.peak, row.samples.drain, row.samples.one_pass
+    if peak is None:
+        return
+    lines = [f"peak {bandwidth(peak)}, {ratio(peak / panel.scale.rate)} this scale"]
+    if is_sourced and row.peak_source:
+        lines.append(f"({escape(row.peak_source)})")
+    moments = [] if drain is None else [drain.start, *(one_pass or ())]
+    beside = min((moment * MS for moment in moments if moment > middle), default=None)
+    panel.figure.add_annotation(
+        text="<br>".join(lines), xref="x domain" if beside is None else "x", x=1 if beside is None else beside,
+        xanchor="right", yref=f"{panel.axis} domain", y=1, yanchor="top", align="right", showarrow=False,
+        font={"size": 11, "color": panel.theme.muted}, borderpad=1, xshift=0 if beside is None else -4,
+    )  # fmt: skip
 
 
 def _crossing(figure: go.Figure, layout: _Layout, rows: Sequence[tuple[Row, Drawn]], theme: Theme) -> None:

@@ -6,12 +6,14 @@ from html import escape
 import numpy as np
 import plotly.graph_objects as go
 
+from app.bandwidth_scale import Scale
 from app.resample import FloatArray
 from app.sampled import Drawn, Sampled
 from app.style import DIRECTION, TENSOR, Theme, bandwidth, kernel_colour, significant
 
 DASHES = {"solid": "—", "dot": "···", "dash": "– –", "dashdot": "–·–"}  # and how a key spells them
 MS = 1e3
+CUT_AT = 0.93  # of the scale, where the mark of what is cut off stands
 
 
 @dataclass(frozen=True)
@@ -22,21 +24,6 @@ class Row:
     kernel: str
     samples: Sampled
     peak_source: str = ""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The unit of an axis, its size in B/s, and where the axis ends, in that unit."""
-
-    unit: str
-    factor: float
-    top: float
-
-    @classmethod
-    def up_to(cls, rate: float, headroom: float) -> "Scale":
-        """The scale on which `rate` B/s is the largest to be drawn."""
-        unit, factor = next((s for s in (("TB/s", 1e12), ("GB/s", 1e9)) if rate >= 0.5 * s[1]), ("MB/s", 1e6))
-        return cls(unit, factor, headroom * rate / factor or 1.0)
 
 
 @dataclass(frozen=True)
@@ -62,6 +49,7 @@ class Panel:
         # What was read covers the lower part of the sum, so that what was written remains to be seen.
         self._area(part, part.hbm, DIRECTION["write"], texts, name=f"{name}, read and write", hoverinfo="x+text")
         self._area(part, part.read, DIRECTION["read"], name=f"{name}, read", hoverinfo="skip")
+        self._cut_off(row, part)
         self._impossible(row, part)
 
     def l2_sm(self, row: Row, part: Drawn, dash: str) -> None:
@@ -104,13 +92,30 @@ class Panel:
             **options,
         )
 
+    def _cut_off(self, row: Row, part: Drawn) -> None:
+        """A mark where the highest sample lies beyond the scale; one above the peak has a mark of its own."""
+        possible = np.where(np.isfinite(part.impossible), 0.0, part.highest)
+        highest = int(possible.argmax())
+        if self.scale.magnified is None or possible[highest] <= self.scale.rate:
+            return
+        self.figure.add_scatter(
+            x=[float(part.bins.start[highest] + part.bins.end[highest]) / 2 * MS],
+            y=[CUT_AT * self.scale.top],
+            yaxis=self.axis,
+            mode="markers",
+            marker={"symbol": "triangle-up-open", "size": 8, "color": self.theme.ink, "line": {"width": 1.5}},
+            name=f"{escape(row.name)}, cut off",
+            hovertext=[f"cut off, up to {bandwidth(float(possible[highest]))}"],
+            hoverinfo="text",
+        )
+
     def _impossible(self, row: Row, part: Drawn) -> None:
         above = np.flatnonzero(np.isfinite(part.impossible))
         if row.samples.peak is None or not len(above):
             return
         self.figure.add_scatter(
             x=(part.bins.start + part.bins.end)[above] / 2 * MS,
-            y=np.full(len(above), row.samples.peak / self.scale.factor),
+            y=np.full(len(above), min(row.samples.peak / self.scale.factor, self.scale.top)),
             yaxis=self.axis,
             mode="markers",
             marker={"symbol": "triangle-up", "size": 9, "color": TENSOR["p"]},

@@ -12,6 +12,7 @@ from app.devices import devices, free_bytes
 from app.form_values import begin, key_of, options, preset_options, values
 from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
+from app.unsent import unsent_html
 from kernels.base import all_kernels
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
 from profiler.run import Run
@@ -62,6 +63,7 @@ def draw() -> None:
             worker.start()
             if worker.why_not is not None:
                 page.message("error", worker.why_not)
+        st.html(unsent_html(LABELS.values()))
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(values()["timeout"]))
             st.rerun()
@@ -157,10 +159,10 @@ def _fields(default: str) -> None:
     if values()["device"] not in found:
         st.session_state[key_of("device")] = default
     st.selectbox("Device", list(found), **options("device"), format_func=lambda name: f"{name} · {found[name].name}")
-    _numbers(("batch", "batch"), ("heads", "heads"), ("kv_heads", "kv heads"))
-    _numbers(("seq_len_q", "seq_len"), ("seq_len_kv", "kv seq_len"), ("window", "window"))
+    _numbers("batch", "heads", "kv_heads")
+    _numbers("seq_len_q", "seq_len_kv", "window")
     left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")
-    _number(left, "head_dim", "head_dim")
+    _number(left, "head_dim")
     middle.selectbox("dtype", list(ELEMENT_BYTES), **options("dtype"))
     right.checkbox("causal", **options("causal"), help=CAUSAL)
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
@@ -174,22 +176,23 @@ def _fields(default: str) -> None:
         st.selectbox(asked.COUNTERS, [AUTO, *LADDER], **options("counters"), disabled=on_cpu, help=COUNTERS)
         st.checkbox(asked.DRAIN, **options("drain"), disabled=on_cpu, help=DRAIN)
         st.checkbox(asked.DETAIL, **options("detail"), disabled=on_cpu, help=DETAIL)
-        st.number_input("time-out of one kernel, s", **options("timeout"), step=10.0)
-        _numbers(("repeats", asked.PASSES), ("seed", "seed"))
-        _numbers(("trace_head", "traced head"), ("trace_row", "traced row"))
+        st.number_input(LABELS["timeout"], **options("timeout"), step=10.0)
+        _numbers("repeats", "seed")
+        _numbers("trace_head", "trace_row")
 
 
-def _numbers(*fields: tuple[str, str]) -> None:
-    for column, (name, label) in zip(st.columns(len(fields)), fields, strict=True):
-        _number(column, name, label)
+def _numbers(*names: str) -> None:
+    for column, name in zip(st.columns(len(names)), names, strict=True):
+        _number(column, name)
 
 
-def _number(column: DeltaGenerator, name: str, label: str) -> None:
-    """A whole number without limits: what cannot be is refused with a sentence, not clamped."""
+def _number(column: DeltaGenerator, name: str) -> None:
+    """A whole number without limits of the form's own: what cannot be is refused with a sentence, not clamped."""
+    label, told = LABELS[name], options(name)
     if name in EMPTY:
-        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], **options(name), help=HELP.get(name))
+        column.number_input(label, step=1, value=None, placeholder=EMPTY[name], **told, help=HELP.get(name))
     else:
-        column.number_input(label, step=1, **options(name), help=HELP.get(name))
+        column.number_input(label, step=1, **told, help=HELP.get(name))
 
 
 def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
@@ -197,6 +200,16 @@ def _choices(*fields: tuple[str, tuple[int, ...]]) -> None:
         column.selectbox(name, offered, **options(name), accept_new_options=True, help=HELP.get(name))
 
 
+LABELS = {
+    **{name: name for name in ("batch", "heads", "window", "head_dim", "seed")},
+    "kv_heads": "kv heads",
+    "seq_len_q": "seq_len",
+    "seq_len_kv": "kv seq_len",
+    "timeout": "time-out of one kernel, s",
+    "repeats": asked.PASSES,
+    "trace_head": "traced head",
+    "trace_row": "traced row",
+}
 EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}
 CAUSAL = "Each query sees the keys up to its own position; masks are aligned bottom-right."
 L2 = "Cold: L2 is flushed before each pass, outside what is measured. Warm: it keeps what the pass before left."

@@ -14,7 +14,7 @@ from app.registry import all_views
 from app.report_samples import raw_samples
 from app.report_tables import environment, measurements, settings
 from app.selection import names
-from app.style import DARK, LIGHT
+from app.style import LIGHT
 from kernels.problem import Refused
 from profiler.run import Run
 
@@ -96,10 +96,8 @@ def _sha256(script: str) -> str:
 
 
 def _style() -> str:
-    # A chart is drawn once, in the light theme, so its card stays light in the dark; so does paper.
-    light_cards = page.variables(LIGHT).replace(":root", ".picture")
-    dark = f"@media screen and (prefers-color-scheme: dark) {{{page.variables(DARK)}{light_cards}}}"
-    return page.variables(LIGHT) + dark + page.CSS.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
+    # A chart is drawn once, in the light theme; a page around it in the dark would be half white.
+    return page.variables(LIGHT) + page.CSS.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
 
 
 def _head(runs: Sequence[Run], subject: str) -> str:

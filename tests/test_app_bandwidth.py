@@ -1,5 +1,6 @@
 """Bandwidth over time: sums over all samples, bins that keep them, one time axis, and what is not drawn as fact."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -222,13 +223,83 @@ def test_a_run_without_marked_launches_begins_with_its_first_work() -> None:
     assert not [one for one in picture.chart.data if one.name == "launches"]
 
 
-def test_all_rows_share_one_scale_and_name_the_peak_with_its_source_once() -> None:
-    chart = picture_of(fake_runs.sampled_naive_run(), fake_runs.sampled_flash_run()).chart
+def notes(chart: go.Figure, start: str) -> list[str]:
+    """The texts in the figure that begin so, without their markup."""
+    texts = [re.sub("<[^>]*>", "", note.text.replace("<br>", " ")) for note in chart.layout.annotations]
+    return [text for text in texts if text.startswith(start)]
+
+
+def test_busy_rows_share_one_scale_and_name_the_peak_with_its_source_once() -> None:
+    """Naive, and flash at 0.6 TB/s: above a tenth of 1.22 × 4.814 = 5.873 TB/s."""
+    chart = picture_of(fake_runs.sampled_naive_run(), run_of([0.6], [0], spans=(LaunchSpan("flash", 0, 20e-6),))).chart
     assert chart.layout.yaxis2.range == chart.layout.yaxis4.range == (0, pytest.approx(1.22 * 4.814))
-    peaks = [note.text for note in chart.layout.annotations if note.text.startswith("peak")]
-    assert peaks == ["peak 4.81 TB/s (NVML: 2 × 3201 MHz × 6016 bit)"]
+    assert notes(chart, "peak") == ["peak 4.81 TB/s (NVML: 2 × 3201 MHz × 6016 bit)"]
+    assert notes(chart, "flash") == ["flash  HBM, TB/s"]
     lines = [(shape.yref, shape.y0) for shape in chart.layout.shapes if shape.type == "line"]
     assert lines == [("y2", pytest.approx(4.814)), ("y4", pytest.approx(4.814))]
+    assert "magnified" not in picture_of(fake_runs.sampled_naive_run()).caption
+
+
+def low_run(drain: float = 4.0, launch: float = 0.2) -> Run:
+    """A launch of two samples, 0.1 TB/s and `launch`, a pause, and a drain of two, half of `drain` and all of it."""
+    spans = (LaunchSpan("flash", 0.0, 40e-6), LaunchSpan("drain", 60e-6, 100e-6))
+    return run_of([0.1, launch, 0, drain / 2, drain], [0] * 5, spans=spans)
+
+
+def test_a_low_run_has_a_scale_of_its_own_that_says_so() -> None:
+    """Highest 0.2 TB/s: its panel ends at 260 GB/s, 5.873 / 0.26 = 22.6 times below; the peak is 18.5 times that."""
+    picture = picture_of(fake_runs.sampled_naive_run(), low_run())
+    chart = picture.chart
+    assert chart.layout.yaxis2.range == (0, pytest.approx(1.22 * 4.814))
+    assert chart.layout.yaxis4.range == (0, pytest.approx(260.0))
+    assert max(trace(chart, "flash, read").y[:2]) == pytest.approx(200.0)
+    assert notes(chart, "flash") == ["flash  HBM, GB/s, magnified 23×"]
+    named = "peak 4.81 TB/s (NVML: 2 × 3201 MHz × 6016 bit)"
+    assert notes(chart, "peak") == [named, "peak 4.81 TB/s, 19× this scale"]
+    assert [shape.yref for shape in chart.layout.shapes if shape.type == "line"] == ["y2"]
+    assert "A magnified panel has a scale of its own; a drain that is higher is cut off there (△)." in picture.caption
+    alone = notes(picture_of(low_run()).chart, "peak")
+    assert alone == ["peak 4.81 TB/s, 19× this scale (NVML: 2 × 3201 MHz × 6016 bit)"]
+
+
+def test_a_drain_beyond_the_own_scale_is_cut_off_and_marked_with_its_highest_sample() -> None:
+    """Its second sample, from 80 to 100 µs; 0.25 TB/s would fit below 0.26. The note on the peak keeps left of it."""
+    chart = picture_of(low_run()).chart
+    mark = trace(chart, "flash, cut off")
+    assert list(mark.x) == [pytest.approx(0.09)] and mark.y[0] < 260.0
+    assert list(mark.hovertext) == ["cut off, up to 4.00 TB/s"]
+    assert [note.x for note in chart.layout.annotations if note.text.startswith("peak")] == [pytest.approx(0.06)]
+    assert area(trace(chart, "flash, read")) == pytest.approx(1e3 * 0.02 * (0.1 + 0.2 + 2 + 4)), "drawn, but outside"
+    names = [one.name for one in picture_of(low_run(drain=0.25)).chart.data]
+    assert "flash, cut off" not in names and "drain" in names
+
+
+def test_what_a_sample_shares_with_the_drain_sets_no_scale() -> None:
+    """The drain begins within the second sample, of 3 TB/s; the first, of 0.2, is all that is the launch's alone."""
+    spans = (LaunchSpan("flash", 0.0, 30e-6), LaunchSpan("drain", 30e-6, 60e-6))
+    assert picture_of(run_of([0.2, 3, 3], [0] * 3, spans=spans)).chart.layout.yaxis2.range[1] == pytest.approx(260.0)
+
+
+def test_a_low_run_of_a_slow_memory_keeps_the_line_of_its_peak() -> None:
+    """300 GB/s of 320: low beside an H200, and its own scale of 390 GB/s holds its peak."""
+    run = run_of([0.3], [0], spans=(LaunchSpan("flash", 0.0, 20e-6),))
+    slow = replace(run, device=replace(run.device, peak_hbm_bytes_per_second=320e9, peak_hbm_source=""))
+    chart = picture_of(fake_runs.sampled_naive_run(), slow).chart
+    lines = [(shape.yref, shape.y0) for shape in chart.layout.shapes if shape.type == "line"]
+    assert lines[1] == ("y4", pytest.approx(320.0)) and chart.layout.yaxis4.range[1] == pytest.approx(390.0)
+    assert notes(chart, "peak")[1] == "peak 320 GB/s"
+
+
+def test_a_sample_above_the_peak_is_marked_on_a_magnified_panel_too() -> None:
+    """9 TB/s in the launch cannot be true, so 0.1 TB/s is its highest; 9 in the drain is no height to tell."""
+    for run in (low_run(launch=9), low_run(drain=9)):
+        picture = picture_of(run)
+        mark = trace(picture.chart, "flash, above the peak")
+        assert list(mark.hovertext) == ["9.00 TB/s sampled"]
+        assert list(mark.y) == [picture.chart.layout.yaxis2.range[1]]
+        assert "1 of 5 samples of flash are above the peak, up to 9.00 TB/s" in picture.caption
+    assert picture_of(low_run(launch=9)).chart.layout.yaxis2.range[1] == pytest.approx(130.0)
+    assert list(trace(picture_of(low_run(drain=9)).chart, "flash, cut off").hovertext) == ["cut off, up to 4.50 TB/s"]
 
 
 def test_a_sample_above_the_peak_is_marked_and_not_drawn() -> None:

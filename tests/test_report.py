@@ -24,7 +24,7 @@ from app import report_html
 from app.picture import Figure, Headline, Picture, Sheet, Table
 from app.report import FORMATS
 from app.report_parts import LISTED_AS_MEASUREMENTS
-from app.style import LIGHT
+from app.style import DARK, LIGHT
 from kernels.problem import Refused
 from profiler.codec import PackedArray
 from profiler.run import Measurement, ProgramTrace, Run, Series, from_json, to_json
@@ -385,3 +385,10 @@ def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run,
         assert page.locator("details.printed:not([open])").count() == 0
     assert complaints == []
     assert requests == [file.as_uri()]
+
+
+def test_the_report_is_light_in_every_mode() -> None:
+    """Its charts are drawn once, in light colours."""
+    text = report_html.html([naive_run()]).partition("<script>")[0]
+    assert "color-scheme: light;" in text and "prefers-color-scheme" not in text
+    assert LIGHT.paper in text and DARK.paper not in text

@@ -128,6 +128,28 @@ def test_impossible_requests_are_refused_in_the_form(page: Page) -> None:
     expect(page.get_by_role("alert")).to_have_text("BLOCK_M is 48; it must be a power of two up to 1024, such as 32.")
 
 
+@pytest.mark.parametrize(
+    ("label", "typed"), [("seq_len", "9" * 20), ("seed", "9" * 20), ("window", "9" * 400), ("window", "-")]
+)
+def test_a_number_that_the_browser_cannot_send_takes_run_away(page: Page, label: str, typed: str) -> None:
+    """The server never hears of it and would measure the old value, which the field no longer shows."""
+    page.get_by_text("More settings").click()
+    box, run = page.get_by_role("spinbutton", name=label, exact=True), page.locator(".st-key-run")
+    expect(run).to_be_visible()
+    box.press("Control+a")
+    box.press_sequentially(typed)
+    expect(run).to_be_hidden()
+    box.press("Enter")
+    settle(page)
+    expect(run).to_be_hidden()
+    expect(page.locator(".bs-unsent").filter(visible=True)).to_have_text(
+        [f"{label} is not a number of at most 15 digits."]
+    )
+    fill(page, label, "7")
+    expect(page.get_by_role("button", **RUN)).to_be_enabled()
+    expect(page.locator(".bs-unsent").filter(visible=True)).to_have_count(0)
+
+
 def test_run_clicked_before_the_answer_to_an_edit_is_there_runs_what_was_typed(
     slow: Page, dashboard: Dashboard
 ) -> None:
