@@ -41,13 +41,19 @@ BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
 NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
+STOPPED = 130  # as shells say of Ctrl-C
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on the last line of stdout.")]
 
 
 def main() -> None:
     """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr."""
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        # Typer makes this of Ctrl-C.
+        if code == STOPPED:
+            print("Stopped.", file=sys.stderr)
+        sys.exit(code)
     except USAGE_ERROR as error:
         print(error.format_message(), file=sys.stderr)
         sys.exit(2)
@@ -56,7 +62,7 @@ def main() -> None:
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         print("Stopped.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(STOPPED)
 
 
 @app.command()

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import os
+import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -15,6 +15,7 @@ from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.interpreter import why_not_interpreted
+from profiler.orphans import end_with_parent
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, save, write_atomically
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from profiler.measure import Progress
 
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
-PARENT_POLL_SECONDS = 0.5
 LOCK_POLL_SECONDS = 0.05
 MOST_WORDS = 300  # of what a library says
 
@@ -51,18 +51,15 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    # pebble's handler would wait for a library that holds the GIL, and leave with an exit code that hides the signal.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
 
 
-def end_with_parent() -> None:
-    """From now on this process ends when its parent does, whatever hangs in it: nothing may be left on the GPU."""
-    threading.Thread(target=_outlive_nobody, args=(os.getppid(),), daemon=True).start()
-
-
-def _outlive_nobody(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_SECONDS)
-    os._exit(1)
+def words_of(error: BaseException, most: int = MOST_WORDS) -> str:
+    """What an error says on one line, its type before it."""
+    text, name = printable(str(error), most).strip(), type(error).__name__
+    return f"{name}: {text}" if text else f"{name}, without a word"
 
 
 def import_torch() -> None:
@@ -71,7 +68,7 @@ def import_torch() -> None:
         import profiler.measure  # noqa: F401
     # A broken torch may raise anything: also SystemExit, and what cannot be sent to the parent.
     except BaseException as error:
-        words = printable(f"{type(error).__name__}: {error}", MOST_WORDS).rstrip(" .")
+        words = words_of(error).rstrip(" .")
         raise CannotStart(f"The worker cannot start: {words}; install the versions of requirements.txt.") from None
 
 

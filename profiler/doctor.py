@@ -7,7 +7,8 @@ import asyncio
 import os
 import pkgutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -44,9 +45,24 @@ def default_device() -> str:
 
 def diagnose(tell: Tell = lambda _: None) -> Diagnosis:
     """Ask for facts, then every source on every device; `tell` hears what is being asked."""
+    task: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Diagnosis]]] = Future()
+
+    async def ask() -> Diagnosis:
+        asking = asyncio.create_task(_diagnose(tell))
+        task.set_result((asyncio.get_running_loop(), asking))
+        return await asking
+
     # In a thread of its own: whoever asks may have an event loop already, as a notebook has.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _diagnose(tell)).result()
+        answer = thread.submit(asyncio.run, ask())
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            # Else the block would wait until the last probe has answered.
+            loop, asking = task.result()
+            with suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(asking.cancel)
+            raise
 
 
 async def _diagnose(tell: Tell) -> Diagnosis:

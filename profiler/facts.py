@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from profiler import child
+from profiler.child import words_of
 from profiler.codec import encode
 from profiler.cupti import library, permission
 from profiler.device import describe
 from profiler.diagnosis import Fact
 from profiler.gpu_sample import take_sample
 from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
-from profiler.plausible import printable
+from profiler.orphans import end_with_parent
 
 # The oldest and the newest versions that Bytescope is made for, by major and minor.
 SUPPORTED = {"torch": ((2, 11), (2, 14)), "triton": ((3, 6), (3, 8))}
@@ -34,7 +34,7 @@ class NotTold(RuntimeError):
 
 def main() -> None:
     """Print every group of facts; one that breaks down is a fact too, and the next is asked."""
-    child.end_with_parent()
+    end_with_parent()
     for what, group in (("Python's packages", packages), ("NVML", gpus), ("the driver", rights), ("CUPTI", cupti)):
         _tell(asking=what)
         told = False
@@ -44,15 +44,11 @@ def main() -> None:
                 told = True
         # Whatever it is, it is told.
         except Exception as error:
-            reason = f"{what} could not be asked ({_words(error)}). Install the versions of requirements.txt anew."
+            reason = f"{what} could not be asked ({words_of(error)}). Install the versions of requirements.txt anew."
             if group is gpus and not told:
                 _tell(devices=[], why_no_gpu=reason)
             _tell(**_facts(Fact("", what, "not known", reason)))
     _tell(end=True)
-
-
-def _words(error: Exception) -> str:
-    return printable(f"{type(error).__name__}: {error}")
 
 
 def _tell(**said: Any) -> None:
@@ -100,7 +96,7 @@ def _cuda_of_torch() -> str | None:
             found = _assigned_cuda((Path(root) / "version.py").read_text(encoding="utf-8"))
         except (OSError, SyntaxError, ValueError) as error:
             raise NotTold(
-                f"torch/version.py cannot be read ({_words(error)}), so torch is damaged; install the version of "
+                f"torch/version.py cannot be read ({words_of(error)}), so torch is damaged; install the version of "
                 "requirements.txt anew."
             ) from error
         if found is not None:

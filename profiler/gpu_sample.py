@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler import child
 from profiler.codec import encode
 from profiler.device import describe
 from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
+from profiler.orphans import end_with_parent
 
 HERTZ = 20.0
 RETRY_SECONDS = 5.0
@@ -105,7 +105,7 @@ def feed(hertz: float, once: bool) -> None:
 
 def main() -> int:
     """`python -m profiler.gpu_sample`; without a GPU it says why and looks again every RETRY_SECONDS."""
-    child.end_with_parent()
+    end_with_parent()
     parser = argparse.ArgumentParser(prog="python -m profiler.gpu_sample", description=__doc__)
     parser.add_argument("--hertz", type=float, default=HERTZ, help="samples a second (default: %(default)g)")
     parser.add_argument("--once", action="store_true", help="print one sample of each GPU and end")

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu
 L2_READS = {"l2_to_sm_bytes": "bytes that arrived at the SMs' L1", "l2_sm_read_bytes": "L2 sectors read × 32 B"}
 QUANTITIES = tuple((name, unit, "ncu") for name, unit in UNITS.items() if unit == "B")  # of a whole pass
 START_SECONDS, LOAD_SECONDS = 60.0, 30.0
+MAX_ANSWER_BYTES = 2**20  # 20,000 marks
+ERROR, MOST_ERRORS = "\n==ERROR==", 1000
+NEAR_BYTES = 4e6  # as much as the writes of two equal drains may differ
 
 # What ncu says, in part, and what that means.
 EXPLANATIONS = {
@@ -89,7 +92,7 @@ def profile(
             spec, log, answer = (Path(folder) / name for name in ("spec.json", "ncu.log", "answer.json"))
             words = {"loads": list(specs), "device": encode(device), "answer": str(answer), "asker": os.getpid()}
             spec.write_text(json.dumps(words), encoding="utf-8")
-            code, console = run(command(ncu, metrics, log, spec), START_SECONDS + LOAD_SECONDS * len(specs))
+            code, console = run(command(ncu, metrics, log, spec), START_SECONDS + LOAD_SECONDS * len(specs), log)
             text = ""
             if log.exists():
                 with log.open("rb") as file:
@@ -98,18 +101,30 @@ def profile(
                 raise NcuError(problem)
             if not answer.exists():
                 raise NcuError(f"the program that ncu started gave no answer: {last_line(console)}")
-            told: tuple[LoadMarks, ...] = decode(tuple[LoadMarks, ...], json.loads(answer.read_bytes()), "answer")
+            told = _read(answer)
     except (OSError, ValueError) as error:
         raise NcuError(f"ncu's files cannot be used: {error}. Free the folder for temporary files.") from error
+    if len(told) != len(specs):
+        raise NcuError(f"the program that ncu started answered for {len(told)} of {len(specs)} Loads; repeat.")
     marks = [section for one in told for section in one.sections]
     groups = iter(split(parse(text, metrics), marks) if marks else ())
     return tuple((one, tuple(islice(groups, len(one.sections)))) for one in told)
 
 
+def _read(answer: Path) -> tuple[LoadMarks, ...]:
+    """What profiler.ncu_target answered. Raises NcuError, OSError or ValueError."""
+    if answer.stat().st_size > MAX_ANSWER_BYTES:
+        raise NcuError(f"the program that ncu started answered more than {MAX_ANSWER_BYTES >> 20} MiB; repeat.")
+    try:
+        told: tuple[LoadMarks, ...] = decode(tuple[LoadMarks, ...], json.loads(answer.read_bytes()), "answer")
+    except RecursionError as error:
+        raise NcuError("the program that ncu started gave an answer that is nested too deeply; repeat.") from error
+    return told
+
+
 def explain(code: int, log: str, console: str) -> str | None:
     """A sentence for what went wrong, from the exit code, ncu's log and what was printed; None if nothing did."""
-    lines = f"{log}\n{console}".split("\n")
-    errors = [line.removeprefix("==ERROR==").strip() for line in lines if line.startswith("==ERROR==")]
+    errors = [error for text in (log, console) for error in islice(_errors(text), MOST_ERRORS)]
     for part, sentence in EXPLANATIONS.items():
         if any(part in error for error in errors):
             return sentence
@@ -123,6 +138,17 @@ def explain(code: int, log: str, console: str) -> str | None:
     if code or errors:
         return f"ncu ended with code {code}: {last_line(console)}"
     return None
+
+
+def _errors(text: str) -> Iterator[str]:
+    """What follows ==ERROR== on the lines that begin with it, found without a look at the others."""
+    text = f"\n{text}"
+    begin = text.find(ERROR)
+    while begin >= 0:
+        begin += len(ERROR)
+        end = text.find("\n", begin)
+        yield text[begin : end if end >= 0 else None].strip()
+        begin = text.find(ERROR, end) if end >= 0 else -1
 
 
 def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
@@ -144,16 +170,17 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
         return Reading(tuple(Measurement(name, None, unit, source, words) for name, unit, source in QUANTITIES))
 
     how = f"{ncu}, in a process of its own; one pass, kernels one at a time, L2 kept between them; {marks.l2} L2"
-    until = "the pass ends, without what it wrote and L2 still holds"
     # A mark writes nothing: what leaves L2 while one runs was written by what ran before.
-    writes = _sum("hbm_write_bytes", parts[PASS] + idle[PASS])
+    written = {part: _sum("hbm_write_bytes", parts[part] + idle[part]) for part in parts}
+    writes: float | None = written[PASS]
+    until, why_not = "the pass ends, without what it wrote and L2 still holds", ""
     if DRAINED in parts:
         until = "L2 holds no dirty line"
-        drained, alone = (_sum("hbm_write_bytes", parts[part] + idle[part]) for part in (DRAINED, DRAIN))
-        writes = max(0.0, writes + drained - alone)
+        writes, why_not = _without_drain(written[PASS] + written[DRAINED], written[DRAIN])
+    until = why_not or f"dram write bytes until {until}; {how}"
     measurements = [
         Measurement("hbm_read_bytes", _sum("hbm_read_bytes", parts[PASS]), "B", "ncu", f"dram read bytes; {how}"),
-        Measurement("hbm_write_bytes", writes, "B", "ncu", f"dram write bytes until {until}; {how}"),
+        Measurement("hbm_write_bytes", writes, "B", "ncu", until),
         Measurement("l2_sm_bytes", _sum("l2_sm_bytes", parts[PASS]), "B", "ncu", f"L2 sectors × 32 B; {how}"),
     ]
     for name, what in L2_READS.items():
@@ -164,6 +191,16 @@ def summarise(ncu: Ncu, marks: LoadMarks, found: MarkedKernels) -> Reading:
         measurements += [Measurement(q, _sum(q, kernels), UNITS[q], "ncu", note, launch=launch) for q in UNITS]
     named = (LaunchedKernel(s.launch or "", shortened(k.name)) for s, (_, *ran) in found if s.part == PASS for k in ran)
     return Reading(tuple(measurements), kernels=tuple(islice(named, MAX_LAUNCHES)))
+
+
+def _without_drain(written: float, alone: float) -> tuple[float | None, str]:
+    """Bytes written by a pass and its drain, without what a drain writes by itself; None with the reason."""
+    if alone - written > NEAR_BYTES:
+        return None, (
+            f"a drain alone wrote more ({alone:,.0f} B) than the pass and its drain ({written:,.0f} B): something else "
+            "wrote to HBM meanwhile; repeat"
+        )
+    return max(0.0, written - alone), ""
 
 
 def _sum(quantity: str, kernels: Iterable[ProfiledKernel]) -> float:

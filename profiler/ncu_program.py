@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,13 +16,15 @@ from pathlib import Path
 from profiler.cupti.host import TrafficMetrics, traffic_metrics
 from profiler.cupti.library import CuptiError
 from profiler.ncu_csv import MAX_BYTES, PASSES, NcuError
+from profiler.orphans import family
 from profiler.run import DeviceInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (("/usr/local", "cuda*/bin/ncu"), ("/opt/nvidia/nsight-compute", "*/ncu"))
 OLDEST = (2022, 1)
 INSTALL = "Install Nsight Compute (it comes with the CUDA toolkit), or name the program in BYTESCOPE_NCU."
-ANSWER_SECONDS, KILL_SECONDS = 30.0, 5.0
+ANSWER_SECONDS, POLL_SECONDS = 30.0, 0.1
+MOST_CONSOLE = 2**20  # characters in which a last line is looked for
 
 # How the chips of a compute capability begin in `ncu --list-chips` (GPU support, Nsight Compute's release notes).
 CHIPS = {
@@ -136,65 +138,51 @@ def ask(path: str, *options: str) -> str:
     return text
 
 
-def run(words: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code, and stdout and stderr together; whatever was started has ended then. Raises NcuError."""
+def run(words: Sequence[str], seconds: float, log: Path | None = None) -> tuple[int, str]:
+    """Exit code, and stdout and stderr together; whatever was started has ended then.
+
+    Raises NcuError: it cannot be started, takes too long, or writes more than MAX_BYTES, to `log` or else.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     # Where the user's language does, ncu would write 1.234 for 1,234.
     environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "LC_ALL": "C"}
     with tempfile.TemporaryFile() as console:
+        options = {"stdin": subprocess.DEVNULL, "stdout": console, "stderr": subprocess.STDOUT}
         try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                cwd=ROOT,
-                env=environment,
-                start_new_session=True,
-            )
+            # ncu gives the program that it profiles a process group of its own.
+            with family(words, cwd=ROOT, env=environment, **options) as process:
+                code = _wait(process, seconds, (console.fileno(), *([] if log is None else [log])))
         except OSError as error:
             raise NcuError(f"{words[0]} cannot be started: {error.strerror}. {INSTALL}") from error
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise NcuError(
-                f"ncu had not finished after {seconds:.3g} s and was stopped. Choose a smaller problem; where it is "
-                "small, another ncu may be holding the GPU."
-            ) from error
-        finally:
-            _end(process)
         console.seek(0)
         return code, console.read(MAX_BYTES).decode(errors="replace")
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill it and all that it started: ncu gives the program that it profiles a process group of its own."""
-    for pid in _family(process.pid):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    if process.poll() is None:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(KILL_SECONDS)
+def _wait(process: "subprocess.Popen[bytes]", seconds: float, files: Iterable[int | Path]) -> int:
+    """Its exit code. Raises NcuError once it takes too long, or has written too much to one of the files."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return process.wait(max(0.0, min(POLL_SECONDS, end - time.monotonic())))
+        except subprocess.TimeoutExpired as error:
+            if any(map(_is_too_long, files)):
+                raise NcuError(
+                    f"ncu wrote more than {MAX_BYTES >> 20} MiB and was stopped; choose a problem with fewer launches."
+                ) from error
+            if time.monotonic() >= end:
+                raise NcuError(
+                    f"ncu had not finished after {seconds:.3g} s and was stopped. Choose a smaller problem; where it "
+                    "is small, another ncu may be holding the GPU."
+                ) from error
 
 
-def _family(leader: int) -> set[int]:
-    """The processes of a leader's session, and their children, from Linux's /proc; without the leader itself."""
-    processes = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # pid (name) state parent group session …, where the name may hold anything.
-            fields = file.read_text(errors="replace").rpartition(")")[2].split()
-            processes[int(file.parent.name)] = int(fields[1]), int(fields[3])
-    family, is_growing = {leader}, True
-    while is_growing:
-        more = {pid for pid, (parent, session) in processes.items() if session == leader or parent in family}
-        is_growing = not more <= family
-        family |= more
-    return family - {leader}
+def _is_too_long(file: int | Path) -> bool:
+    with suppress(OSError):  # the log is not there from the start
+        return os.stat(file).st_size > MAX_BYTES
+    return False
 
 
 def last_line(text: str) -> str:
     """The last line that is not ncu's own, as far as a sentence has room for it."""
-    lines = [line.strip() for line in text.split("\n") if line.strip() and not line.startswith("==")]
-    return lines[-1][:300] if lines else "it said nothing"
+    lines = reversed(text[-MOST_CONSOLE:].split("\n"))
+    return next((line.strip()[:300] for line in lines if line.strip() and not line.startswith("==")), "it said nothing")

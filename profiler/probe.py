@@ -19,11 +19,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from profiler import child
+from profiler.child import words_of
 from profiler.codec import encode
 from profiler.counter import Counter, Reading, Unavailable
 from profiler.device import cpu_device, detect
 from profiler.diagnosis import BUSY, Answer, Found
 from profiler.interpreter import why_not_interpreted
+from profiler.orphans import end_with_parent
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement
 from profiler.workload import CPU
@@ -50,7 +52,7 @@ def main() -> None:
     """Answer for every source that the command line names."""
     # A crash is an answer here; nobody wants its core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    child.end_with_parent()
+    end_with_parent()
     device, *names = sys.argv[1:]
     why_no_torch = prepare(device)
     for name in names:
@@ -70,7 +72,7 @@ def prepare(device: str) -> str:
         import triton  # noqa: F401
     except Exception as error:
         why_no_torch = (
-            f"torch and Triton cannot be imported ({_words(error)}). Install the versions of requirements.txt"
+            f"torch and Triton cannot be imported ({words_of(error)}). Install the versions of requirements.txt"
         )
     _tell(asking="NVML")
     # A source that needs the device meets the same fault, and tells it.
@@ -87,7 +89,7 @@ def probe(name: str, device: str) -> None:
         counter: Counter = importlib.import_module(f"profiler.counters.{name}").COUNTER
     # Whatever a missing or broken torch raises is the answer, here and below.
     except Exception as error:
-        reason = f"{name} cannot be loaded ({_words(error)}). Install the versions of requirements.txt anew"
+        reason = f"{name} cannot be loaded ({words_of(error)}). Install the versions of requirements.txt anew"
     else:
         title = counter.title
         try:
@@ -215,12 +217,8 @@ def _is_far(found: Measurement, known: float) -> bool:
 
 def _explain(title: str, error: Exception) -> str:
     if type(error).__name__ == "OutOfMemoryError":
-        return f"the GPU has too little free memory for the copy it is tried on ({_words(error)}). End other programs"
-    return f"{title} failed ({_words(error)}). Try again; if it stays, report this line with the versions above"
-
-
-def _words(error: Exception) -> str:
-    return printable(f"{type(error).__name__}: {error}")
+        return f"the GPU has too little free memory for the copy it is tried on ({words_of(error)}). End other programs"
+    return f"{title} failed ({words_of(error)}). Try again; if it stays, report this line with the versions above"
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import signal
 import threading
-from multiprocessing import spawn
+from concurrent.futures import Future
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
+from queue import SimpleQueue
 from typing import Any
 
 _guard = threading.Lock()
@@ -18,15 +20,7 @@ class LoneProcess(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        with _guard:
-            spawn.get_preparation_data = _without_main
-            # The child inherits the mask: Ctrl-C in a terminal is for the parent, which ends its children.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                return SpawnProcess._Popen(process_obj)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                spawn.get_preparation_data = _prepare
+        return _starter().start(process_obj)
 
 
 class LoneContext(SpawnContext):
@@ -35,7 +29,55 @@ class LoneContext(SpawnContext):
     Process = LoneProcess
 
 
+class Starter:
+    """A thread that starts processes and lives as long as this one.
+
+    Workers end with the thread that started them (profiler.orphans), and those that ask for one come and go.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Any, Future[Any]]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="starter", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """False in a fork of the process that made it."""
+        return self._thread.is_alive()
+
+    def start(self, process: Any) -> Any:
+        """Its Popen. Raises what starting it does."""
+        answer: Future[Any] = Future()
+        self._asked.put((process, answer))
+        return answer.result()
+
+    def _serve(self) -> None:
+        while True:
+            process, answer = self._asked.get()
+            # Started before, for it unblocks SIGINT in the thread that starts it.
+            resource_tracker.ensure_running()
+            # The child inherits the mask: Ctrl-C in a terminal is for the parent, which ends its children.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            spawn.get_preparation_data = _without_main
+            try:
+                answer.set_result(SpawnProcess._Popen(process))
+            except BaseException as error:
+                answer.set_exception(error)
+            finally:
+                spawn.get_preparation_data = _prepare
+            # Kept until the next one, they would keep open what the process is spoken to with.
+            del process, answer
+
+
+_started: list[Starter] = []
 _prepare = spawn.get_preparation_data
+
+
+def _starter() -> Starter:
+    with _guard:
+        if not _started or not _started[-1].is_alive:
+            _started[:] = [Starter()]
+        return _started[-1]
 
 
 def _without_main(name: str) -> dict[str, Any]:

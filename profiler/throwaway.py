@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from profiler.plausible import printable
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_LINE_BYTES = 2**20
+MAX_LINE_BYTES, BLOCK_BYTES, MOST_WORD_BYTES = 2**20, 2**16, 2**12
 GPU_HANGS = (
     "Another program may hold the GPU, or its driver hangs: see whether nvidia-smi answers, end other profilers and "
     "try again."
@@ -31,7 +32,9 @@ class Throwaway:
     def __init__(self, process: asyncio.subprocess.Process, subject: str) -> None:
         self.subject = subject
         self._process = process
-        self._last_words = ""
+        self._last_words = b""
+        self._lines: deque[bytes] = deque()
+        self._begun = b""  # of a line whose end has not come yet
 
     async def say(self, line: str) -> None:
         """Send it a line; one that has ended hears nothing."""
@@ -48,13 +51,9 @@ class Throwaway:
         try:
             async with asyncio.timeout(seconds):
                 while (line := await self._line()) is not None:
-                    try:
-                        said = json.loads(line)
-                    except (ValueError, RecursionError):
-                        said = None
-                    if isinstance(said, dict):
+                    if (said := _document(line)) is not None:
                         return said
-                    self._last_words = printable(line) or self._last_words
+                    self._last_words = line.strip() or self._last_words
                 code = await self._process.wait()
         except TimeoutError:
             raise NoAnswer(
@@ -62,13 +61,20 @@ class Throwaway:
             ) from None
         raise NoAnswer(self._ending(code))
 
-    async def _line(self) -> str | None:
+    async def _line(self) -> bytes | None:
+        """The next line, a long one cut; None at the end. Taken by the block, for a library may print a million."""
         assert self._process.stdout is not None
-        try:
-            line = await self._process.stdout.readline()
-        except ValueError:
-            return ""  # longer than MAX_LINE_BYTES
-        return line.decode(errors="replace") if line else None
+        while not self._lines:
+            if not (block := await self._process.stdout.read(BLOCK_BYTES)):
+                last, self._begun = self._begun, b""
+                return last or None
+            first, *others = block.split(b"\n")
+            if len(self._begun) <= MAX_LINE_BYTES:
+                self._begun += first
+            if others:
+                self._lines.extend((self._begun, *others[:-1]))
+                self._begun = others[-1]
+        return self._lines.popleft()
 
     def _ending(self, code: int) -> str:
         if code == -signal.SIGKILL:
@@ -76,17 +82,35 @@ class Throwaway:
                 f"The probe of {self.subject} was killed by SIGKILL; the system may be out of memory. "
                 "Free some and try again."
             )
+        if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
+            return (
+                f"The probe of {self.subject} was ended by {signal.Signals(-code).name} from outside. See who ends "
+                "processes here, and try again."
+            )
         if code < 0:
             known = {one.value: one.name for one in signal.Signals}
             return (
                 f"The probe died of {known.get(-code, f'signal {-code}')} inside {self.subject}'s library. Update or "
                 "reinstall the NVIDIA driver, torch and CUDA so that they fit together."
             )
-        words = f"its last words: {self._last_words}" if self._last_words else "it printed nothing"
+        said = printable(self._last_words[:MOST_WORD_BYTES].decode(errors="replace"))
+        words = f"its last words: {said}" if said else "it printed nothing"
         return (
             f"The probe of {self.subject} ended with exit code {code} and no answer ({words}). Install the versions "
             "of requirements.txt; if that does not help, report this line."
         )
+
+
+def _document(line: bytes) -> dict[str, Any] | None:
+    """The JSON object that a line is, if it is one."""
+    line = line.strip()
+    if not (line.startswith(b"{") and line.endswith(b"}") and len(line) <= MAX_LINE_BYTES):
+        return None
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
 
 
 @asynccontextmanager
@@ -101,7 +125,6 @@ async def throwaway(words: tuple[str, ...], subject: str) -> AsyncIterator[Throw
         cwd=ROOT,
         env=_environment(),
         start_new_session=True,
-        limit=MAX_LINE_BYTES,
     )
     try:
         yield Throwaway(process, subject)

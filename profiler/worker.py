@@ -26,6 +26,7 @@ from profiler.store import StoreError, require_writable, runs_folder
 from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no library raises them in itself
 START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch, and to describe its device
 
 
@@ -267,7 +268,7 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
     if isinstance(error, Refused | StoreError | CannotStart):
         return str(error)
-    return f"{what} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{what} failed: {child.words_of(error)}"
 
 
 def no_start(error: BaseException, what: str) -> CannotStart | None:
@@ -276,6 +277,11 @@ def no_start(error: BaseException, what: str) -> CannotStart | None:
         return CannotStart(
             f"The worker did not start within {START_TIMEOUT:.0f} s: {what} hangs; see whether "
             "`python -c 'import torch'` ends here, and install the versions of requirements.txt."
+        )
+    if isinstance(error, ProcessExpired) and -error.exitcode in FROM_OUTSIDE:
+        return CannotStart(
+            f"The worker cannot start: while {what} its process {_how_it_died(error.exitcode)}. See who ends processes "
+            "here, or free some memory, and run again."
         )
     if isinstance(error, ProcessExpired):
         return CannotStart(

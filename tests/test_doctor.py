@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -381,6 +382,78 @@ def test_a_torch_without_a_readable_version_hides_no_other_fact(
     assert facts["torch"].warning.startswith("torch/version.py cannot be read (SyntaxError: ")
     assert facts["NVML"].value == "not known" and found.why_no_gpu == facts["NVML"].warning
     assert found.why_no_gpu.startswith("NVML could not be asked (")
+
+
+GIL_HANGS = "import ctypes; ctypes.PyDLL(None).sleep(600)"
+
+
+@pytest.mark.parametrize("package", ["torch", "pynvml"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["Ctrl-C", "kill -9"])
+def test_a_doctor_that_is_stopped_leaves_no_probe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, is_killed: bool
+) -> None:
+    """Not even one that hangs with the GIL held."""
+    note = tmp_path / "pid"
+    hide_behind(monkeypatch, tmp_path, **{package: f"import os; open({str(note)!r}, 'w').write(str(os.getpid()))\n"})
+    with (tmp_path / "fakes" / package / "__init__.py").open("a") as file:
+        file.write(GIL_HANGS)
+    words = [sys.executable, "-m", "profiler", "doctor"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+        end = time.monotonic() + 30
+        while not (note.exists() and note.read_text()):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        time.sleep(0.5)
+        asked.send_signal(signal.SIGKILL if is_killed else signal.SIGINT)
+        begun = time.monotonic()
+        _, said = asked.communicate(timeout=30)
+    assert time.monotonic() - begun < 2
+    assert (asked.returncode, "Traceback" in said) == (-signal.SIGKILL if is_killed else 130, False)
+    end = time.monotonic() + 2
+    while is_alive(int(note.read_text())) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not is_alive(int(note.read_text()))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_torch_that_prints_a_million_lines_is_heard_out_soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """At 30 µs a line it would take half a minute."""
+    monkeypatch.setattr(counters, "__path__", [])
+    told_devices(monkeypatch, tmp_path)
+    hide_behind(monkeypatch, tmp_path, torch="print('{\"is_ready\": 1\\n' * 1_000_000)\nraise ValueError")
+    begun = time.process_time()
+    assert doctor.diagnose().sources[1].reason.startswith("torch and Triton cannot be imported (ValueError, without a")
+    assert time.process_time() - begun < 8
+
+
+def test_lines_of_any_length_and_number_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A fact after a line of 3 MiB, half a line and a lone bracket; the last line has no end."""
+    monkeypatch.setattr(counters, "__path__", [])
+    fact = Fact("", "torch", "2.13.0")
+    lines = ["x" * (3 * 2**20), "{", "}", '{"facts": 1', json.dumps({"facts": [encode(fact)]}), "[" * 100_000]
+    speak(monkeypatch, tmp_path, lines, "print('its end', end='', flush=True)")
+    found = doctor.diagnose()
+    assert found.facts[0] == fact
+    assert "ended with exit code 0 and no answer (its last words: its end)" in found.why_no_gpu
+
+
+@pytest.mark.parametrize("number", [15, 2])
+def test_a_probe_ended_from_outside_is_not_blamed_on_a_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    monkeypatch.setattr(counters, "__path__", [])
+    reset = f"import os, signal; signal.signal({number}, signal.SIG_DFL); os.kill(os.getpid(), {number})"
+    speak(monkeypatch, tmp_path, ['{"asking": "NVML"}'], reset)
+    name = {15: "SIGTERM", 2: "SIGINT"}[number]
+    assert doctor.diagnose().why_no_gpu == (
+        f"The probe of NVML was ended by {name} from outside. See who ends processes here, and try again."
+    )
 
 
 def test_the_doctor_itself_loads_neither_torch_nor_nvml() -> None:

@@ -186,7 +186,7 @@ def test_a_group_that_breaks_down_is_a_fact_and_the_next_is_asked(
 
         return broken
 
-    monkeypatch.setattr(facts.child, "end_with_parent", lambda: None)
+    monkeypatch.setattr(facts, "end_with_parent", lambda: None)
     for name in ("packages", "gpus", "rights"):
         monkeypatch.setattr(facts, name, breaking())
     monkeypatch.setattr(facts, "cupti", lambda: iter([{"facts": [Fact("", "libcupti", "none")]}]))

@@ -1,5 +1,6 @@
 """Nsight Compute as a source: its log read by hand-made samples, and the program itself played by a script."""
 
+import ctypes
 import json
 import os
 import re
@@ -112,6 +113,10 @@ def test_names_may_hold_quotes_commas_and_html():
         ('"1280000.50"', '"1280000,50"', "is '1280000,50'"),
         ('"1280000.50"', '"1.280"', "is '1.280'"),
         ('"100663296.00"', '"100.000"', "is '100.000'"),
+        # Whatever ran took time, marks too: theirs is 1056 ns here.
+        ('"1280000.50"', '"0"', "gpu__time_duration.sum of a kernel is '0'"),
+        ('"1280000.50"', '"0.00"', "gpu__time_duration.sum of a kernel is '0.00'"),
+        ('"1056"', '"0"', "gpu__time_duration.sum of a kernel is '0'"),
         ('"byte","byte"', '"Mbyte","byte"', "dram__bytes_op_read.sum has the unit 'Mbyte', not byte"),
         ('"nsecond"', '"usecond"', "the unit 'usecond', not ns"),
         ('"sector"', '""', "the unit '', not sector"),
@@ -268,11 +273,39 @@ def test_without_the_drain_writes_end_with_the_pass():
     assert "warm L2" in found.measurements[0].note
 
 
+ALONE = '"125829120","4096"'  # what the lone drain's kernel read and wrote
+
+
+@pytest.mark.parametrize(
+    ("alone", "expected"),
+    [
+        (6_457_004_096, 0.0),
+        (6_457_004_097, 0.0),
+        (6_461_004_096, 0.0),  # 4 MB more
+        (6_457_003_096, 1_000.0),
+    ],
+)
+def test_what_a_drain_writes_by_itself_is_not_the_pass_s(alone, expected):
+    """The pass and its drain wrote 6,457,000,000 + 4,096 B."""
+    assert NAIVE.count(ALONE) == 1
+    assert value(reading(NAIVE.replace(ALONE, f'"125829120","{alone}"')), "hbm_write_bytes") == expected
+
+
+def test_a_drain_that_wrote_more_than_the_pass_leaves_the_writes_unknown():
+    found = reading(NAIVE.replace(ALONE, '"125829120","6461004097"'))
+    assert value(found, "hbm_write_bytes") is None
+    assert found.measurements[1].note == (
+        "a drain alone wrote more (6,461,004,097 B) than the pass and its drain (6,457,004,096 B): something else "
+        "wrote to HBM meanwhile; repeat"
+    )
+    assert value(found, "hbm_read_bytes") == 6_609_000_000
+
+
 def test_a_kernel_outside_any_launch_counts_for_the_pass_and_long_names_are_cut():
     marks = LoadMarks("cold", (Section("pass"), Section("pass"), Section("pass")))
     found = reading(FLASH.replace('"flash_forward"', f'"{"k" * 301}"'), OP_METRICS, marks)
     assert value(found, "hbm_read_bytes") == 100_663_296
-    assert found.kernels == (LaunchedKernel("", "k" * 300),)
+    assert found.kernels == (LaunchedKernel("", "k" * 299 + "…"),)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +345,15 @@ def test_what_ncu_says_of_its_failure_is_explained(code, log, console, words):
 )
 def test_an_end_without_a_word_is_told(code, words):
     assert words in ncu.explain(code, "==PROF== Connected", "")
+
+
+@pytest.mark.parametrize("line", ["", "==ERROR==", "==ERROR== An error occurred.", "==PROF== Connected"])
+def test_many_lines_are_explained_at_once(line):
+    lines = f"{line}\n" * (60 * 2**20 // (len(line) + 1))
+    begun = time.process_time()
+    assert ncu.explain(1, lines, "no room").startswith("ncu ended with code 1: no room")
+    assert ncu.explain(1, "", f"{lines}no room").startswith("ncu ended with code 1: no room")
+    assert time.process_time() - begun < 1.5
 
 
 def test_a_warning_is_no_failure():
@@ -439,6 +481,10 @@ def test_options_that_this_ncu_lacks_are_left_out(play):
         ("print('no room'); sys.exit(7)", "ended with code 7: no room"),
         ("log.write_text('')", "gave no answer: it said nothing"),
         ("Path(spec['answer']).write_text('[' * 9)", "ncu's files cannot be used"),
+        ("Path(spec['answer']).write_text('[' * 200000)", "gave an answer that is nested too deeply"),
+        ("Path(spec['answer']).write_text(' ' * (2**20 + 1))", "answered more than 1 MiB"),
+        ("answer([])", "answered for 0 of 1 Loads"),
+        (writes(FLASH.replace("_op_", "_"), FLASH_MARKS, FLASH_MARKS), "answered for 2 of 1 Loads"),
     ],
 )
 def test_what_goes_wrong_is_the_reason(play, body, words):
@@ -468,6 +514,60 @@ time.sleep(120)
     while any(map(is_running, pids)) and time.monotonic() < end:
         time.sleep(0.01)
     assert [pid for pid in pids if is_running(pid)] == []
+
+
+DAEMON = """
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        Path(__file__).with_name("pid.part").write_text(str(os.getpid()))
+        os.rename(Path(__file__).with_name("pid.part"), Path(__file__).with_name("pid"))
+        time.sleep(120)
+    os._exit(0)
+while not Path(__file__).with_name("pid").exists():
+    time.sleep(0.01)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_daemon_of_ncus_does_not_outlive_it(play, monkeypatch, hangs):
+    """In a session of its own, its parent gone: only who adopts it finds it."""
+    monkeypatch.setattr(ncu, "START_SECONDS", 3.0)
+    monkeypatch.setattr(ncu, "LOAD_SECONDS", 0.0)
+    play(DAEMON + ("time.sleep(120)" if hangs else writes(FLASH.replace("_op_", "_"), FLASH_MARKS)))
+    if hangs:
+        with pytest.raises(Unavailable, match="had not finished after 3 s"):
+            measure()
+    else:
+        assert value(measure()[0], "hbm_read_bytes") == 100_663_296
+    assert not is_running(int(Path(os.environ["BYTESCOPE_NCU"]).with_name("pid").read_text()))
+
+
+def test_what_others_started_is_left_alone(play):
+    """Before ncu, and in a session of its own as well."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        play(writes(FLASH.replace("_op_", "_"), FLASH_MARKS))
+        measure()
+        assert other.poll() is None
+        other.kill()
+
+
+def test_orphans_are_adopted_only_meanwhile(play):
+    play(writes(FLASH.replace("_op_", "_"), FLASH_MARKS))
+    measure()
+    adopts = ctypes.c_int(7)
+    assert ctypes.CDLL(None).prctl(37, ctypes.byref(adopts), 0, 0, 0) == 0  # PR_GET_CHILD_SUBREAPER
+    assert adopts.value == 0
+
+
+@pytest.mark.parametrize("target", ["log.open('wb')", "open(1, 'wb')"])
+def test_an_ncu_that_writes_without_end_is_stopped(play, target):
+    play(f"file = {target}\nfor _ in range(70):\n    file.write(bytes(2**20))\nfile.flush()\ntime.sleep(120)")
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="ncu wrote more than 64 MiB and was stopped"):
+        measure()
+    assert time.monotonic() - begun < 20
 
 
 def is_running(pid: int) -> bool:

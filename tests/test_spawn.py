@@ -25,3 +25,23 @@ def test_an_unguarded_script_runs_once(tmp_path: Path) -> None:
     script.write_text(UNGUARDED.format(root=str(ROOT)))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.split("\n") == ["main runs", "child runs", "0 True", ""], done.stderr
+
+
+INTERRUPTED = """
+import signal, sys
+sys.path.insert(0, {root!r})
+from profiler.spawn import LoneContext
+
+for _ in range(2):
+    child = LoneContext().Process(target=signal.raise_signal, args=(signal.SIGINT,))
+    child.start()
+    child.join()
+    print(child.exitcode, signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+
+
+def test_ctrl_c_is_for_the_parent_alone() -> None:
+    """From the first child on, before which multiprocessing starts a process of its own."""
+    code = INTERRUPTED.format(root=str(ROOT))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split("\n") == ["0 False", "0 False", ""], done.stderr

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError
@@ -298,6 +299,20 @@ def write_torch(folder: Path, body: str) -> None:
 HANGS = "import time; time.sleep(600)"
 NO_START = [
     (
+        "import os; os.kill(os.getpid(), 9)",
+        "The worker cannot start: while importing torch its process was killed by SIGKILL (the system may be out of "
+        "memory). See who ends processes here, or free some memory, and run again.",
+    ),
+    (
+        "import os; os.kill(os.getpid(), 15)",
+        "The worker cannot start: while importing torch its process was killed by SIGTERM. See who ends processes "
+        "here, or free some memory, and run again.",
+    ),
+    (
+        "class E(BaseException): pass\nraise E()",
+        "The worker cannot start: E, without a word; install the versions of requirements.txt.",
+    ),
+    (
         HANGS,
         "The worker did not start within 2 s: importing torch hangs; see whether `python -c 'import torch'` ends here, "
         "and install the versions of requirements.txt.",
@@ -323,7 +338,11 @@ NO_START = [
 ]
 
 
-@pytest.mark.parametrize(("body", "sentence"), NO_START, ids=["hangs", "raises", "raises oddly", "leaves", "crashes"])
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    NO_START,
+    ids=["is killed", "is ended", "is silent", "hangs", "raises", "raises oddly", "leaves", "crashes"],
+)
 def test_a_torch_that_cannot_be_imported(
     broken_torch: Callable[[str], Worker], monkeypatch: pytest.MonkeyPatch, body: str, sentence: str
 ) -> None:
@@ -408,6 +427,53 @@ if __name__ == "__main__":
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.05)
     assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import ctypes; ctypes.PyDLL(None).sleep(600)",  # with the GIL held, as a library's start may
+        "import time; time.sleep(600)",
+    ],
+    ids=["holds the GIL", "lets it go"],
+)
+def test_a_child_that_hangs_in_its_import_ends_with_its_parent(tmp_path: Path, body: str) -> None:
+    note = tmp_path / "pid"
+    write_torch(tmp_path / "broken", f"import os; open({str(note)!r}, 'w').write(str(os.getpid()))\n{body}")
+    script = """
+import time
+from profiler.worker import Worker
+worker = Worker("cpu")
+worker.start()
+time.sleep(600)
+"""
+    here = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path / "broken")}
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=here) as parent:
+        end = time.monotonic() + 30
+        while not (note.exists() and note.read_text()):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(0.5)
+        pid = int(note.read_text())
+        assert is_alive(pid)
+        parent.kill()
+    end = time.monotonic() + 5
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_alive(pid)
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
+    worker = Worker(CPU)
+    found: list[int] = []
+    try:
+        asker = threading.Thread(target=lambda: found.append(child_of(worker)))
+        asker.start()
+        asker.join()
+        time.sleep(1.0)
+        assert is_alive(found[0]) and child_of(worker) == found[0]
+    finally:
+        worker.stop()
 
 
 def test_one_process_at_a_time_on_a_gpu(tmp_path: Path) -> None:
