@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.resample import Bins, FloatArray, gaps, resample
+from kernels.schedule import DRAIN
 from profiler.run import LaunchSpan, Run, Series
 
 SOURCE = "cupti-sampling"
 READ, WRITE, L2_SM = "hbm_read_bytes_per_second", "hbm_write_bytes_per_second", "l2_sm_bytes_per_second"
-DRAIN = "drain"  # the span after a pass in which L2 is drained
 BUSY = 0.02  # share of the highest bandwidth from which a sample shows work
 MOST_GAPS = 100
 UNEVEN = 0.05  # share of the interval by which the mean step from sample to sample may differ from it

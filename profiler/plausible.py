@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels.problem import TileConfig
+from kernels.schedule import DRAIN
 from profiler.codec import NotARun, PackedArray
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
-DRAIN = "drain"  # the span after a pass
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
 PASS_RATIO, PASS_SLACK = 3.0, 1e-3  # between one pass as sampled and the median of the timed ones; s
