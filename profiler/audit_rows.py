@@ -17,7 +17,7 @@ from profiler.audit_limits import (
     Limit,
 )
 from profiler.plausible import printable
-from profiler.run import DeviceInfo, Measurement, Run
+from profiler.run import HALVES, DeviceInfo, Measurement, Run
 from profiler.workload import Workload
 
 COUNTER = "cupti-range"
@@ -28,11 +28,6 @@ BETWEEN = "; ncu pauses between launches, and L2 loses some of what one leaves f
 WHY_CHANGING = (
     "what L2 keeps, and which reads of several SMs it merges, changes with where tensors lie and when programs run"
 )
-# Quantities that a source may tell whole or in two halves.
-HALVES = {
-    "hbm_bytes": ("hbm_read_bytes", "hbm_write_bytes"),
-    "requested_bytes": ("requested_read_bytes", "requested_write_bytes"),
-}
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,10 @@ from kernels.run import Output
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.counter import Counter, Reading, Unavailable, all_counters
-from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
+from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
 from profiler.tile_trace import traced_accesses
 from profiler.workload import AUTO, Workload
-
-SUMS = {"hbm_bytes": ("hbm_read_bytes", "hbm_write_bytes")}  # quantities that sources tell whole or in two halves
 
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 
@@ -123,7 +121,7 @@ def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClo
 def _is_counted(counter: Counter, readings: list[Reading]) -> bool:
     """Whether every quantity of a slow source already has a value from a quick one."""
     known = {m.name for reading in readings for m in reading.measurements if m.value is not None}
-    known |= {whole for whole, halves in SUMS.items() if known.issuperset(halves)}
+    known |= {whole for whole, halves in HALVES.items() if known.issuperset(halves)}
     return known.issuperset(name for name, *_ in counter.quantities)
 
 

@@ -15,6 +15,11 @@ MAX_FILE_BYTES = 64 * 2**20
 MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "cupti-callback", "nvml")
 DERIVED = ("schedule", "model")
 TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
+# Quantities that a source may tell whole or in two halves.
+HALVES = {
+    "hbm_bytes": ("hbm_read_bytes", "hbm_write_bytes"),
+    "requested_bytes": ("requested_read_bytes", "requested_write_bytes"),
+}
 KERNEL = ", kernel "  # stands between a launch and the number of its kernel, where it makes several
 UNITS = frozenset({"B", "B/s", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
 
