@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import signal
 import tempfile
 import threading
 import time
 import uuid
-from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,18 +14,17 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
+from pebble import ProcessFuture, ProcessPool
 
 from kernels.problem import Refused
 from profiler import child
-from profiler.child import CannotStart
+from profiler.failures import explain, no_start
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
 from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no library raises them in itself
 START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch, and to describe its device
 
 
@@ -85,7 +83,7 @@ class Worker:
         if error is None:
             return None
         what = "importing torch" if self.device == CPU else f"importing torch or waking {self.device}"
-        return explain(no_start(error, what) or error, START_TIMEOUT, "start", "")
+        return explain(no_start(error, what, START_TIMEOUT) or error, START_TIMEOUT, "start", "")
 
     def submit(self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT) -> "Job":
         """Queue Workloads, to be measured one after the other; returns at once. Raises Refused for a time-out of 0."""
@@ -218,7 +216,7 @@ class Job:
         try:
             self._result(child.import_torch, timeout=START_TIMEOUT)
         except Exception as error:
-            raise no_start(error, "importing torch") or error from None
+            raise no_start(error, "importing torch", START_TIMEOUT) or error from None
         return self._result(function, *arguments, timeout=timeout)
 
     def _result(self, function: Any, *arguments: object, timeout: float | None) -> Any:
@@ -253,49 +251,6 @@ class Job:
         except FileNotFoundError:
             return {}
         return note
-
-
-def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> str:
-    """What happened, why, and what to do, in words for the user."""
-    what = f"{kernel or 'The worker'} (phase: {phase})"
-    if isinstance(error, TimeoutError):
-        return f"{what} was stopped after {timeout:.0f} s. Choose a smaller problem or a longer time-out."
-    if isinstance(error, ProcessExpired):
-        return f"{what} ended: the worker process {_how_it_died(error.exitcode)}. A fresh one is starting; run again."
-    if isinstance(error, BrokenProcessPool):
-        return f"{what} ended: the worker process died. A fresh one is starting; run again."
-    if isinstance(error, MemoryError):
-        return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
-    if isinstance(error, Refused | StoreError | CannotStart):
-        return str(error)
-    return f"{what} failed: {child.words_of(error)}"
-
-
-def no_start(error: BaseException, what: str) -> CannotStart | None:
-    """What `error` means of a child that was at `what` to become ready; None if it says enough itself."""
-    if isinstance(error, TimeoutError):
-        return CannotStart(
-            f"The worker did not start within {START_TIMEOUT:.0f} s: {what} hangs; see whether "
-            "`python -c 'import torch'` ends here, and install the versions of requirements.txt."
-        )
-    if isinstance(error, ProcessExpired) and -error.exitcode in FROM_OUTSIDE:
-        return CannotStart(
-            f"The worker cannot start: while {what} its process {_how_it_died(error.exitcode)}. See who ends processes "
-            "here, or free some memory, and run again."
-        )
-    if isinstance(error, ProcessExpired):
-        return CannotStart(
-            f"The worker cannot start: {what} failed, for the process {_how_it_died(error.exitcode)}; install the "
-            "versions of requirements.txt."
-        )
-    return None
-
-
-def _how_it_died(exitcode: int) -> str:
-    if exitcode >= 0:
-        return f"left with exit code {exitcode}"
-    name = signal.Signals(-exitcode).name if -exitcode in {s.value for s in signal.Signals} else f"signal {-exitcode}"
-    return f"was killed by {name}" + (" (the system may be out of memory)" if name == "SIGKILL" else "")
 
 
 _workers: dict[str, Worker] = {}
