@@ -15,26 +15,32 @@ COLUMNS = ("run", "launch", "HBM read", "HBM write", "L2↔SM", "kernel")
 WHY_NOT = "This kernel was not counted by itself."
 
 
-def kernels_that_ran(found: Comparison) -> Table | None:
+def kernels_that_ran(shown: Comparison) -> Table | None:
     """One row for each kernel of each Run that holds their names; None where none does."""
-    named = [(name, run) for name, run in zip(found.names, found.runs, strict=True) if run.kernels]
+    named = [(name, run) for name, run in zip(shown.names, shown.runs, strict=True) if run.kernels]
     if not named:
         return None
-    rows, reasons = [], []
+    rows, reasons, sources = [], [], []
     for name, run in named:
         made = Counter(kernel.launch for kernel in run.kernels)
         for kernel in run.kernels:
             # Of several kernels that share a launch nobody knows whose bytes are whose.
-            values = [run.value(quantity, kernel.launch) if made[kernel.launch] == 1 else None for quantity in COUNTED]
-            counted = [("–", WHY_NOT) if value is None else (traffic(value), "") for value in values]
+            found = [run.find(quantity, kernel.launch) if made[kernel.launch] == 1 else None for quantity in COUNTED]
+            counted = [
+                ("–", WHY_NOT, "") if one is None or one.value is None else (traffic(one.value), "", one.source)
+                for one in found
+            ]
             launch = launch_title(kernel.launch) if kernel.launch else "outside"
-            rows.append((name, launch, *(text for text, _ in counted), kernel.kernel))
-            reasons.append(("", "", *(reason for _, reason in counted), ""))
+            rows.append((name, launch, *(text for text, _, _ in counted), kernel.kernel))
+            reasons.append(("", "", *(reason for _, reason, _ in counted), ""))
+            sources.append(("", "", *(source for _, _, source in counted), ""))
     by: dict[str, list[str]] = {}
     for name, run in named:
         by.setdefault(_source(run), []).append(name)
     told = [f"{source} ({', '.join(names)})" if len(by) > 1 else source for source, names in by.items()]
-    return Table(TITLE, f"{CAPTION} As listed by {'; by '.join(told)}.", COLUMNS, tuple(rows), tuple(reasons))
+    return Table(
+        TITLE, f"{CAPTION} As listed by {'; by '.join(told)}.", COLUMNS, tuple(rows), tuple(reasons), tuple(sources)
+    )
 
 
 def _source(run: Run) -> str:

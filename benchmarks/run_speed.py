@@ -40,7 +40,10 @@ def main() -> None:
             if status.state != "done":
                 raise SystemExit(status.error)
             runs = [load(runs_folder() / f"{run_id}.json")[0] for run_id in status.run_ids]
-            sources = [f"{sum(run.phases.get(phase, 0.0) for run in runs):.2f}" for phase in ("count", "sample")]
+            sources = [
+                "–" if device == CPU else f"{sum(run.phases.get(phase, 0.0) for run in runs):.2f}"
+                for phase in ("count", "sample")
+            ]
             reads = [_gigabytes(run) for run in runs]
             table.add_row("warm" if index else "cold", f"{seconds:.2f}", *sources, *reads)
         worker.stop()

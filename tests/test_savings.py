@@ -56,6 +56,7 @@ def test_kernels_by_launch_with_what_was_counted_of_each() -> None:
         ("naive", "PV", "–", "–", "–", "reduce"),
     )
     assert table.reasons[0] == ("", "", "", "", "This kernel was not counted by itself.", "")
+    assert table.sources[0] == ("", "", "cupti-range", "cupti-range", "", "")
 
 
 def caption(*runs: Run) -> str:
