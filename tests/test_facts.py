@@ -227,12 +227,19 @@ def test_a_program_that_hangs_in_nvml_ends_with_its_parent(tmp_path: Path, progr
     parent.wait()
     parent.stdout.close()
     end = time.monotonic() + 5
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+    while not is_gone(pid) and time.monotonic() < end:
         time.sleep(0.05)
-    gone = not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    gone = is_gone(pid)
     if not gone:
         os.kill(int(pid), signal.SIGKILL)
     assert gone
+
+
+def is_gone(pid: str) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_cuda_of_torch_is_what_torch_says() -> None:
