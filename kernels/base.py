@@ -3,12 +3,13 @@
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import kernels
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, TileConfig, require_a_tile
 from kernels.schedule import Schedule
 
 
@@ -22,50 +23,95 @@ class GpuLimits:
 
 
 @dataclass(frozen=True)
-class AttentionKernel:
-    """The light half of a kernel, free of torch and Triton; `forward` loads the other half when it is first run.
+class RowBlockNeeds:
+    """What one program needs on chip where it keeps whole rows of scores, in bytes, and how long a row may be.
 
-    schedule(problem, tile) is pure. temporaries(problem) gives bytes of the intermediate tensors alive at peak,
-    inputs and O not included. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is
-    None on the CPU, where Triton kernels are interpreted. refuse_shared_memory does the same for the bytes of shared
-    memory that `shared_memory` gives; None for kernels that do not tell.
+    shared_memory and registers give the bytes that a program needs at least. longest and longest_in_registers give the
+    largest power-of-two seq_len_kv that launches on a GPU, and that needs no more registers than a program has.
+    """
+
+    shared_memory: Callable[[AttentionProblem, TileConfig], int]
+    registers: Callable[[AttentionProblem, TileConfig], int]
+    longest: Callable[[AttentionProblem, TileConfig, GpuLimits], int]
+    longest_in_registers: Callable[[AttentionProblem, TileConfig], int]
+
+
+def in_linear_order(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
+    """The tile, in the only order that most kernels have. Raises Refused for a BLOCK_N that is no tile."""
+    require_a_tile(tile)
+    return replace(tile, order=LINEAR)
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """The light half of a kernel, free of torch and Triton; its forward loads the other half when it is first run.
+
+    schedule(problem, tile) is pure. temporaries(problem, tile) gives bytes of the intermediate tensors alive at peak,
+    inputs and O not included. cut(problem, tile) is the tile as the kernel uses it: what it leaves no choice about is
+    set. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is None on the CPU, where
+    Triton kernels are interpreted. refuse_shared_memory does the same for the bytes of shared memory that
+    `shared_memory` gives; None for kernels that do not tell.
+
+    A folder offers one kernel or several: the forward is kernels.<folder>.kernel.<entry>.
     """
 
     name: str
     title: str
+    rung: int  # its place in lists: from the materialised score matrix up, then libraries
     schedule: Callable[[AttentionProblem, TileConfig], Schedule]
-    temporaries: Callable[[AttentionProblem], Mapping[str, int]]
+    temporaries: Callable[[AttentionProblem, TileConfig], Mapping[str, int]]
     refuse: Callable[[AttentionProblem, TileConfig, GpuLimits | None], None]
-    refuse_shared_memory: Callable[[AttentionProblem, TileConfig, GpuLimits, int], None] | None
-    is_tiled: bool  # cut by TileConfig
-    has_trace: bool  # its forward can record m, l, alpha, acc and the timeline
+    refuse_shared_memory: Callable[[AttentionProblem, TileConfig, GpuLimits, int], None] | None = None
+    cut: Callable[[AttentionProblem, TileConfig], TileConfig] = in_linear_order
+    orders: tuple[str, ...] = (LINEAR,)
+    is_tiled: bool = True  # cut by TileConfig
+    is_triton: bool = True  # interpreted where there is no GPU
+    has_trace: bool = False  # its forward can record m, l, alpha, acc
+    has_timeline: bool = False  # its forward can record each program's SM, start and end
     # The fewest and the most bytes that its docstring claims to cross L2↔SM; None where it claims nothing.
     l2_sm_bounds: Callable[[AttentionProblem, TileConfig], tuple[int, int]] | None = None
+    row_block: RowBlockNeeds | None = None  # where whole rows of scores stay on chip
+    folder: str = ""
+    entry: str = "forward"
+
+    @property
+    def records(self) -> bool:
+        """Whether there is anything that a trace can ask of it."""
+        return self.has_trace or self.has_timeline
 
     @property
     def forward(self) -> Callable[..., Any]:
-        """kernels.<name>.kernel.forward; see kernels.run.Forward for its contract."""
-        forward: Callable[..., Any] = importlib.import_module(f"kernels.{self.name}.kernel").forward
+        """See kernels.run.Forward for its contract."""
+        forward: Callable[..., Any] = getattr(self._heavy_half, self.entry)
         return forward
 
     @property
-    def prepare(self) -> Callable[[AttentionProblem, str], Any] | None:
-        """kernels.<name>.kernel.prepare: what is built once, before the measured passes; None where nothing is."""
-        return getattr(importlib.import_module(f"kernels.{self.name}.kernel"), "prepare", None)
+    def prepare(self) -> Callable[[AttentionProblem, TileConfig, str], Any] | None:
+        """What is built once, before the measured passes; None where nothing is."""
+        return getattr(self._heavy_half, "prepare" if self.entry == "forward" else f"prepare_{self.entry}", None)
 
     @property
     def shared_memory(self) -> Callable[[AttentionProblem, TileConfig], int]:
         """Bytes of shared memory one CTA takes once compiled for the current GPU; nothing is launched."""
-        shared_memory: Callable[..., int] = importlib.import_module(f"kernels.{self.name}.kernel").shared_memory
+        shared_memory: Callable[..., int] = self._heavy_half.shared_memory
         return shared_memory
+
+    @property
+    def programs_at_once(self) -> Callable[[AttentionProblem, TileConfig], int] | None:
+        """How many programs of the main launch the current GPU holds at once; None where that is not known."""
+        return getattr(self._heavy_half, "programs_at_once", None)
+
+    @property
+    def _heavy_half(self) -> ModuleType:
+        return importlib.import_module(f"kernels.{self.folder or self.name}.kernel")
 
 
 @cache
 def all_kernels() -> dict[str, AttentionKernel]:
-    """Every kernel, found by scanning the folders below kernels/, in alphabetical order of names."""
-    found = {}
+    """Every kernel that a folder below kernels/ offers, rung by rung."""
+    found: dict[str, AttentionKernel] = {}
     for module in pkgutil.iter_modules(kernels.__path__):
         if module.ispkg:
-            kernel: AttentionKernel = importlib.import_module(f"kernels.{module.name}").KERNEL
-            found[kernel.name] = kernel
-    return found
+            offered: tuple[AttentionKernel, ...] = importlib.import_module(f"kernels.{module.name}").KERNELS
+            found |= {kernel.name: kernel for kernel in offered}
+    return dict(sorted(found.items(), key=lambda item: item[1].rung))

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-ORDERS = ("linear",)
+ORDERS = LINEAR, SAWTOOTH, LONGEST_FIRST = "linear", "sawtooth", "longest_first"
 MAX_HEAD_DIM = 256
+MAX_BLOCK = 1024
 MAX_SEQ_LEN = 2**24
 MAX_HEADS = 2**20  # and as many batches
 MAX_PROGRAMS = 2**31 - 1
@@ -171,29 +172,42 @@ class AttentionProblem:
 
 @dataclass(frozen=True)
 class TileConfig:
-    """How a tiled kernel cuts the problem; the names are those of the kernels' constexprs. Raises Refused."""
+    """How a tiled kernel cuts the problem; the names are those of the kernels' constexprs. Raises Refused.
+
+    `order` is the order of programs and of their KV tiles: linear is rising; sawtooth scans K and V backwards in every
+    second wave of programs; longest_first launches the programs in falling length.
+    """
 
     BLOCK_M: int = 64
     BLOCK_N: int = 64
     num_warps: int = 4
     num_stages: int = 3
-    order: str = "linear"
+    order: str = LINEAR
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.name != "order":
                 _require_positive_int(field.name, getattr(self, field.name))
-        for name, largest in (("BLOCK_M", 1024), ("BLOCK_N", 1024), ("num_warps", 32)):
-            value = getattr(self, name)
-            if value & (value - 1) or value > largest:
-                raise Refused(
-                    f"{name} is {value}; it must be a power of two up to {largest}, "
-                    f"such as {min(largest, 1 << max(0, value.bit_length() - 1))}."
-                )
+        # A kernel that takes a whole row of scores at once has a BLOCK_N as long as that.
+        for name, largest in (("BLOCK_M", MAX_BLOCK), ("BLOCK_N", MAX_SEQ_LEN), ("num_warps", 32)):
+            _require_power_of_two(name, getattr(self, name), largest)
         if self.num_stages > 8:
             raise Refused(f"num_stages is {self.num_stages}; choose 1 to 8.")
         if self.order not in ORDERS:
             raise Refused(f"order {self.order!r} is not known; choose {', '.join(ORDERS)}.")
+
+
+def require_a_tile(tile: TileConfig) -> None:
+    """Raise Refused for a BLOCK_N beyond what is a tile and no longer a row."""
+    _require_power_of_two("BLOCK_N", tile.BLOCK_N, MAX_BLOCK)
+
+
+def _require_power_of_two(name: str, value: int, largest: int) -> None:
+    if value & (value - 1) or value > largest:
+        raise Refused(
+            f"{name} is {value}; it must be a power of two up to {largest}, "
+            f"such as {min(largest, 1 << max(0, value.bit_length() - 1))}."
+        )
 
 
 def _require_positive_int(name: str, value: object) -> None:

@@ -19,7 +19,8 @@ class StateTrace:
     Rows [row_start, row_stop) of one (batch, head) are recorded after every KV tile, so m, l, alpha and acc_norm are
     [rows, kv_tiles]; NaN marks tiles the mask skips. m and l are in natural units: l is the sum of exp(s - m), alpha
     the factor exp(m_old - m_new), acc_norm the Euclidean norm of the row of acc. acc [acc_steps, BLOCK_M, head_dim] is
-    the whole accumulator of Q tile `acc_tile` after the KV tiles acc_start, acc_start + acc_stride, …
+    the whole accumulator of Q tile `acc_tile` after the KV tiles acc_start, acc_start + acc_stride, … scores
+    [score_rows, seq_len_kv] are the scaled scores of the rows from score_start on, −inf where the mask hides one.
     """
 
     batch: int
@@ -34,6 +35,8 @@ class StateTrace:
     acc_tile: int
     acc_start: int
     acc_stride: int
+    scores: torch.Tensor
+    score_start: int
 
 
 @dataclass
@@ -58,9 +61,9 @@ class Forward(Protocol):
 
     Each launch runs inside `with launch(name):`. `finite` promises that v holds no NaN and no infinity, as drawn
     inputs do; without it, hidden non-finite rows of v are kept from the result at extra cost (0 · NaN is NaN). A
-    kernel module that offers prepare(problem, device) is given its result as `prepared`: what can be built once,
+    kernel module that offers prepare(problem, tile, device) is given its result as `prepared`: what can be built once,
     outside the measured passes.
-    Kernels with `has_trace` also take trace: StateTrace | None and timeline: Timeline | None.
+    Kernels with `has_trace` also take trace: StateTrace | None, those with `has_timeline` timeline: Timeline | None.
     """
 
     def __call__(

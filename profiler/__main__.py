@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.base import all_kernels
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
@@ -40,6 +40,7 @@ Window = Annotated[int | None, typer.Option(help="Keep only keys less than this 
 BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
+Orders = Annotated[list[str], typer.Option("--order", help=f"{', '.join(ORDERS)}; several times for a Run of each.")]
 NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
 STOPPED = 130  # as shells say of Ctrl-C
 
@@ -81,6 +82,7 @@ def run(
     block_n: BlockN = 64,
     num_warps: NumWarps = 4,
     num_stages: NumStages = 3,
+    order: Orders = [LINEAR],  # noqa: B006 - Typer copies it
     device: Annotated[str | None, typer.Option(help="cuda:0 or cpu; the first GPU if there is one.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     l2: Annotated[str, typer.Option(help="L2 before each pass: cold or warm.")] = "cold",
@@ -103,9 +105,8 @@ def run(
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or default_device()
-    chosen = workloads(
-        tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, counters.replace("_", "-"), drain, detail
-    )
+    how = (counters.replace("_", "-"), drain, detail, tuple(order))
+    chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
     if out is not None:
         require_writable(out.absolute().parent)
     status = _follow(worker_for(device).submit(chosen, timeout), chosen)
@@ -139,18 +140,19 @@ def schedule(
     window: Window = None,
     block_m: BlockM = 64,
     block_n: BlockN = 64,
+    order: Annotated[str, typer.Option(help=f"{', '.join(ORDERS)}; of one program at a time.")] = LINEAR,
     as_json: AsJson = False,
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
     problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
-    (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n), "cpu", trace=None)
+    (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())
     totals = {
         "requested_read_bytes": plan.requested_read_bytes,
         "requested_write_bytes": plan.requested_write_bytes,
         "by_tensor": plan.by_tensor,
-        "grid": [plan.tiles.programs] if plan.tiles else None,
+        "grid": [plan.walk.total_programs] if plan.walk else None,
     }
     if not as_json:
         Console().print_json(data=totals)

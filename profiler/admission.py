@@ -32,11 +32,12 @@ def needs(workload: Workload) -> Needs:
     """Inputs, O and temporaries as the kernel predicts them; the flush buffer and libraries come on top."""
     kernel, problem = workload.attention_kernel, workload.problem
     inputs = {name: size for name, size in problem.tensor_bytes.items() if name != "lse"}
-    tiles = kernel.schedule(problem, workload.tile or TileConfig()).tiles
-    steps = 0 if tiles is None else int((tiles.last - tiles.first).sum()) * problem.batch * problem.heads
+    tile = workload.tile or TileConfig()
+    walk = kernel.schedule(problem, tile).walk
+    steps = 0 if walk is None else walk.total_steps
     all_scores = problem.batch * problem.heads * problem.seq_len_q * problem.seq_len_kv
     flops = problem.flops if kernel.is_tiled else 4 * all_scores * problem.head_dim
-    return Needs(inputs | dict(kernel.temporaries(problem)), steps, flops)
+    return Needs(inputs | dict(kernel.temporaries(problem, tile)), steps, flops)
 
 
 def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free_bytes: int | None) -> None:
@@ -48,7 +49,8 @@ def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free
     if workload.on_gpu and device.compute_capability is None:
         raise Refused(f"There is no GPU {workload.device} here; choose device cpu, or open a recorded Run.")
     kernel, problem = workload.attention_kernel, workload.problem
-    kernel.refuse(problem, workload.tile or TileConfig(), limits)
+    if limits is not None or not workload.on_gpu:
+        kernel.refuse(problem, workload.tile or TileConfig(), limits)
     need = needs(workload)
     if free_bytes is not None and need.total_bytes > free_bytes:
         raise Refused(

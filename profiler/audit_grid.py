@@ -7,8 +7,9 @@ from typing import Any
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
+from profiler.admission import needs
 from profiler.codec import encode
-from profiler.workload import CPU, Workload
+from profiler.workload import CPU, Workload, workloads
 
 OPERATIONS = {"copy": (1, 1), "fill": (0, 1), "sum": (1, 0)}  # how often HBM reads and writes every byte
 KNOWN_BYTES = 2**30  # above four times the L2 of any GPU of 2026
@@ -40,6 +41,7 @@ FUSED_ONLY = (
 )
 QUICK_SHAPES = 2
 QUICK_INTERPRETED = 6
+MOST_INTERPRETED_STEPS = 500
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,22 @@ def gpu_subjects(device: str, quick: bool = False) -> tuple[Subject, ...]:
 
 
 def interpreted_subjects(quick: bool = False) -> tuple[Subject, ...]:
-    """Small shapes for Triton's interpreter, by every tiled kernel: masks, GQA, ragged edges, dtypes and widths."""
+    """Small shapes for Triton's interpreter, by flash: masks, GQA, ragged edges, dtypes and widths.
+
+    Unless `quick`, the other Triton kernels go through some of them, those of at most MOST_INTERPRETED_STEPS.
+    """
     shapes = tuple(_small_shapes())
-    shapes = shapes[:: -(-len(shapes) // QUICK_INTERPRETED)] if quick else shapes
-    tiled = [kernel.name for kernel in all_kernels().values() if kernel.is_tiled]
-    return tuple(Subject(Workload(kernel, problem, tile, CPU)) for problem, tile in shapes for kernel in tiled)
+    some = shapes[:: -(-len(shapes) // QUICK_INTERPRETED)]
+    found = [workload for shape in (some if quick else shapes) for workload in _interpreted(("flash",), *shape)]
+    if not quick:
+        others = tuple(name for name, kernel in all_kernels().items() if kernel.is_triton and name != "flash")
+        every = (workload for shape in some for workload in _interpreted(others, *shape))
+        found += [workload for workload in every if needs(workload).tile_steps <= MOST_INTERPRETED_STEPS]
+    return tuple(map(Subject, found))
+
+
+def _interpreted(kernels: tuple[str, ...], problem: AttentionProblem, tile: TileConfig) -> tuple[Workload, ...]:
+    return workloads(kernels, problem, tile, CPU, trace=None)
 
 
 def _small_shapes() -> Iterator[tuple[AttentionProblem, TileConfig]]:

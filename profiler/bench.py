@@ -138,9 +138,12 @@ class Bench(Load):
         self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
         kernel = workload.attention_kernel
         self._forward = kernel.forward
-        self._prepared = kernel.prepare(workload.problem, workload.device) if kernel.prepare else None
         self._tile = workload.tile or TileConfig()
-        self.schedule = kernel.schedule(workload.problem, self._tile)
+        self._prepared = kernel.prepare(workload.problem, self._tile, workload.device) if kernel.prepare else None
+        self.programs_at_once: int | None = None
+        if workload.on_gpu and kernel.programs_at_once is not None:
+            self.programs_at_once = kernel.programs_at_once(workload.problem, self._tile)
+        self.schedule = kernel.schedule(workload.problem, self._tile).with_wave(self.programs_at_once or 1)
         self.launch_names = tuple(launch.name for launch in self.schedule.launches)
 
     def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:

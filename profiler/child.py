@@ -19,6 +19,7 @@ from profiler.orphans import end_with_parent
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, save, write_atomically
+from profiler.trace_plan import plan_trace
 from profiler.workload import CPU, Workload
 
 if TYPE_CHECKING:
@@ -103,16 +104,14 @@ def describe(device: str) -> DeviceInfo:
 
 def admit_all(workloads: tuple[Workload, ...]) -> None:
     """Raise Refused if one of them cannot run here now; nothing has been started then."""
-    from profiler.state_trace import plan_trace
-
     for workload in workloads:
         device, kernel, tile = describe(workload.device), workload.attention_kernel, workload.tile or TileConfig()
-        if not workload.on_gpu and kernel.is_tiled and (reason := why_not_interpreted()):
+        if not workload.on_gpu and kernel.is_triton and (reason := why_not_interpreted()):
             raise Refused(f"{kernel.title} cannot run without a GPU here: {reason}.")
         gpu = limits(device)
         admit(workload, device, gpu, free_bytes(workload.device))
         if workload.trace is not None:
-            plan_trace(workload.problem, tile, workload.trace)
+            plan_trace(workload.problem, tile, workload.trace, kernel.schedule(workload.problem, tile))
         if gpu is not None and kernel.refuse_shared_memory is not None:
             kernel.refuse_shared_memory(workload.problem, tile, gpu, kernel.shared_memory(workload.problem, tile))
 

@@ -42,8 +42,10 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
         with clock.phase("trace"):
             timeline: ProgramTrace | None = None
             if workload.on_gpu and workload.trace is not None:
-                softmax, _ = record_softmax(bench)
-                timeline = record_timeline(bench)
+                if workload.attention_kernel.has_trace:
+                    softmax, _ = record_softmax(bench)
+                if workload.attention_kernel.has_timeline:
+                    timeline = record_timeline(bench)
     return Run(
         id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{workload.kernel}-{uuid.uuid4().hex[:8]}",
         request=request,
@@ -51,7 +53,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
         workload=workload,
         device=device,
         environment=environment(),
-        measurements=(*modelled(workload), *(m for r in readings for m in r.measurements), *errors),
+        measurements=(*modelled(workload), *resident(bench), *(m for r in readings for m in r.measurements), *errors),
         samples={name: values for reading in readings for name, values in reading.samples.items()},
         series=tuple(series for reading in readings for series in reading.series),
         spans=tuple(span for reading in readings for span in reading.spans),
@@ -73,23 +75,18 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
         bench.launch()
         bench.synchronize()
         return None, [], None
-    if not workload.attention_kernel.is_tiled:
+    if not workload.attention_kernel.is_triton:
         return bench.launch(), [], None
     softmax = None
     with traced_accesses() as trace:
-        if workload.trace is None:
+        if workload.trace is None or not workload.attention_kernel.has_trace:
             output = bench.launch()
         else:
-            softmax, output = record_softmax(bench)
-    tensors = dict(zip("qkv", bench.inputs, strict=True)) | {"o": output.o}
-    if output.lse is not None:
-        tensors["lse"] = output.lse
-    programs = trace.by_program(tensors).values()
-    asked = [sizes for program in programs for name, sizes in program.items() if name in tensors]
+            softmax, output = record_softmax(bench, trace)
     note = "every load and store of the interpreted programs"
-    requested = (
-        Measurement("requested_read_bytes", float(sum(read for read, _ in asked)), "B", "interpreter", note),
-        Measurement("requested_write_bytes", float(sum(written for _, written in asked)), "B", "interpreter", note),
+    requested = tuple(
+        Measurement(f"requested_{direction}_bytes", float(trace.total(direction)), "B", "interpreter", note)
+        for direction in ("read", "write")
     )
     return output, [Reading(requested)], softmax
 
@@ -151,8 +148,9 @@ def _ask(counter: Counter, question: Callable[[], Reading], load: Load) -> Readi
 def modelled(workload: Workload) -> tuple[Measurement, ...]:
     """What follows from problem, schedule and tensor sizes without running anything."""
     problem, kernel = workload.problem, workload.attention_kernel
-    schedule = kernel.schedule(problem, workload.tile or TileConfig())
-    tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem))
+    tile = workload.tile or TileConfig()
+    schedule = kernel.schedule(problem, tile)
+    tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem, tile))
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
     per_launch = [
@@ -171,6 +169,14 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
         *per_launch,
         Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
     )
+
+
+def resident(bench: Bench) -> tuple[Measurement, ...]:
+    """programs_at_once, where the compiled kernel and the GPU tell it."""
+    if bench.programs_at_once is None:
+        return ()
+    note = "CUDA's occupancy calculator for the compiled kernel × SMs"
+    return (Measurement("programs_at_once", float(bench.programs_at_once), "1", "model", note),)
 
 
 def environment() -> dict[str, str]:

@@ -212,13 +212,19 @@ def _require_fitting_state(softmax: "SoftmaxTrace", run: "Run", place: str) -> N
     steps = -(-kv_tiles // max(softmax.acc_stride, 1))
     if not fits or softmax.acc_tile < 0 or softmax.acc.shape != (steps, acc_rows, problem.head_dim):
         raise NotARun(f"{place}.acc does not fit its problem and tile.")
-    _require_unpacked((*states, softmax.acc), "float32", place)
+    scores = () if softmax.scores is None else (softmax.scores,)
+    for kept in scores:
+        columns_fit = len(kept.shape) == 2 and kept.shape[1] == problem.seq_len_kv and kept.shape[0] >= 1
+        last = softmax.score_start + (kept.shape[0] if columns_fit else 0)
+        if not columns_fit or not softmax.row_start <= softmax.score_start < last <= softmax.row_stop:
+            raise NotARun(f"{place}.scores are of rows or keys that it does not have.")
+    _require_unpacked((*states, softmax.acc, *scores), "float32", place)
 
 
 def _require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) -> None:
     kernel, tile = run.workload.attention_kernel, run.workload.tile or TileConfig()
-    tiles = kernel.schedule(run.workload.problem, tile).tiles
-    programs = None if tiles is None or tiles.programs > MAX_PROGRAMS else tiles.programs
+    walk = kernel.schedule(run.workload.problem, tile).walk
+    programs = None if walk is None or walk.total_programs > MAX_PROGRAMS else walk.total_programs
     arrays = (timeline.sm, timeline.start_ns, timeline.end_ns)
     if any(array.shape != (programs,) for array in arrays) or timeline.timer_step_ns < 1:
         raise NotARun(f"{place} should hold {programs} programs and the step of their clock.")

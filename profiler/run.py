@@ -82,7 +82,9 @@ class SoftmaxTrace:
     Rows [row_start, row_stop) of one (batch, head): m, l, alpha, acc_norm and the exact_ ones are [rows, kv_tiles],
     NaN where the mask skips the tile. m and l are in natural units (l = Σ exp(s − m)). acc [acc_steps, rows of the Q
     tile, head_dim] is the whole accumulator of Q tile `acc_tile` after KV tiles acc_start, acc_start + acc_stride,
-    …, which end with the last one that the tile's program visits.
+    …, which end with the last one that the tile's program visits. scores [score_rows, seq_len_kv] are the scaled
+    scores of the rows from `score_start` on, −inf where the mask hides one and NaN where no tile was visited; None
+    where a row is too long to keep.
     """
 
     batch: int
@@ -101,6 +103,8 @@ class SoftmaxTrace:
     acc_tile: int
     acc_start: int
     acc_stride: int
+    scores: PackedArray | None = field(default=None, metadata=ADDED)
+    score_start: int = field(default=0, metadata=ADDED)
 
 
 @dataclass(frozen=True)

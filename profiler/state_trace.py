@@ -1,60 +1,35 @@
 """The softmax state of a running kernel, and each program's SM and clock, recorded into a Run's plain arrays."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import AttentionProblem
 from kernels.reference import score_chunks
 from kernels.run import Output, StateTrace, Timeline
-from kernels.schedule import TileGrid
+from kernels.walk import Walk
 from profiler.bench import Bench
 from profiler.codec import PackedArray
 from profiler.run import ProgramTrace, SoftmaxTrace
+from profiler.tile_trace import AccessTrace
+from profiler.trace_plan import TracePlan, plan_trace
 from profiler.workload import TraceRequest
 
-STATE_VALUES = 2**15  # rows × KV tiles kept of each quantity
-ACC_VALUES = 2**17  # values of acc kept
 MAX_TIMED_PROGRAMS = 2**16
 
 
-@dataclass(frozen=True)
-class TracePlan:
-    """Which rows and which steps of acc are recorded, so that a Run's file stays small."""
+def record_softmax(bench: Bench, accesses: AccessTrace | None = None) -> tuple[SoftmaxTrace, Output]:
+    """One traced launch: the state after every KV tile beside its exact prefix values, and the launch's output.
 
-    row_start: int
-    row_stop: int
-    acc_tile: int
-    acc_start: int
-    acc_stride: int
-
-
-def plan_trace(problem: AttentionProblem, tile: TileConfig, request: TraceRequest) -> TracePlan:
-    """All rows where they fit, else as many as fit from the start of the asked row's Q tile. Raises Refused."""
-    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
-    if kv_tiles > STATE_VALUES:
-        raise Refused(f"One row has {kv_tiles:,} KV tiles to record, above {STATE_VALUES:,}; choose a larger BLOCK_N.")
-    row = problem.seq_len_q - 1 if request.row is None else request.row
-    acc_tile = row // tile.BLOCK_M
-    count = min(problem.seq_len_q, STATE_VALUES // kv_tiles)
-    start = max(acc_tile * tile.BLOCK_M, row - count + 1)
-    start = min(start, problem.seq_len_q - count)
-    steps = max(1, ACC_VALUES // (tile.BLOCK_M * problem.head_dim))
-    stride = -(-kv_tiles // steps)
-    # Counted back from the last tile, so that the acc which becomes O is among the kept ones.
-    last = max(0, int(TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N).last[acc_tile]) - 1)
-    return TracePlan(start, start + count, acc_tile, last % stride, stride)
-
-
-def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
-    """One traced launch: the state after every KV tile beside its exact prefix values, and the launch's output."""
+    `accesses` are left without those that write the trace.
+    """
     workload = bench.workload
-    request, tile = workload.trace, workload.tile
-    if request is None or tile is None:
+    request, tile, walk = workload.trace, workload.tile, bench.schedule.walk
+    if request is None or tile is None or walk is None:
         raise ValueError("This Workload asks for no trace.")
     problem = workload.problem
-    plan = plan_trace(problem, tile, request)
+    plan = plan_trace(problem, tile, request, bench.schedule)
     kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
     shape = (plan.row_stop - plan.row_start, kv_tiles)
     acc_shape = (-(-kv_tiles // plan.acc_stride), tile.BLOCK_M, problem.head_dim)
@@ -71,10 +46,14 @@ def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
         acc_tile=plan.acc_tile,
         acc_start=plan.acc_start,
         acc_stride=plan.acc_stride,
+        scores=_unwritten((plan.score_stop - plan.score_start, problem.seq_len_kv), workload.device),
+        score_start=plan.score_start,
     )
+    if accesses is not None:
+        accesses.leave_out(trace.m, trace.l, trace.alpha, trace.acc_norm, trace.acc, trace.scores)
     output = bench.launch(trace=trace)
     bench.synchronize()
-    m, l, acc_norm = exact_prefixes(bench.inputs, problem, tile, request, plan)  # noqa: E741
+    m, l, acc_norm = exact_prefixes(bench.inputs, request, plan, walk)  # noqa: E741
     acc_rows = min(tile.BLOCK_M, problem.seq_len_q - plan.acc_tile * tile.BLOCK_M)
     softmax = SoftmaxTrace(
         batch=request.batch,
@@ -93,56 +72,78 @@ def record_softmax(bench: Bench) -> tuple[SoftmaxTrace, Output]:
         acc_tile=plan.acc_tile,
         acc_start=plan.acc_start,
         acc_stride=plan.acc_stride,
+        scores=_pack(trace.scores) if len(trace.scores) else None,
+        score_start=plan.score_start,
     )
     return softmax, output
 
 
 def exact_prefixes(
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    problem: AttentionProblem,
-    tile: TileConfig,
-    request: TraceRequest,
-    plan: TracePlan,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor], request: TraceRequest, plan: TracePlan, walk: Walk
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """m, l and |acc| [rows, kv_tiles] over the keys up to the end of each KV tile, in float64 from the definition.
+    """m, l and |acc| [rows, kv_tiles] in float64 from the definition, over the keys that each state has met so far.
 
-    NaN where the row's program skips the tile.
+    These are the keys from the first tile of the state, in the order of the walk, to the tile at hand. NaN where the
+    row's program skips the tile.
     """
+    grid, problem = walk.grid, walk.grid.problem
     q, k, v = inputs
     kv_head = request.head // problem.group
     k64, v64 = (t[request.batch, kv_head].double() for t in (k, v))
     rows = torch.arange(plan.row_start, plan.row_stop, device=q.device)
     scores = torch.cat([s for _, s in score_chunks(q[request.batch, request.head], k64, problem, rows)])
-    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
-    padding = kv_tiles * tile.BLOCK_N - problem.seq_len_kv
-    scores = torch.nn.functional.pad(scores, (0, padding), value=-torch.inf).unflatten(1, (kv_tiles, tile.BLOCK_N))
+    padding = grid.kv_tiles * grid.BLOCK_N - problem.seq_len_kv
+    scores = torch.nn.functional.pad(scores, (0, padding), value=-torch.inf).unflatten(1, (grid.kv_tiles, -1))
+    v_tiles = torch.nn.functional.pad(v64, (0, 0, 0, padding)).unflatten(0, (grid.kv_tiles, -1))
+    found = torch.full((3, len(rows), grid.kv_tiles), torch.nan, dtype=torch.float64, device=q.device)
+    for part, order in _states(walk, _head_of(problem, request), plan):
+        tiles = torch.tensor(order, device=q.device)
+        values = _prefixes(scores[part][:, tiles], v_tiles[tiles])
+        found[:, part, tiles] = values
+    return found[0], found[1], found[2]
+
+
+def _states(walk: Walk, batch_head: int, plan: TracePlan) -> Iterator[tuple[slice, list[int]]]:
+    """(recorded rows, KV tiles in order) of every running state; alike neighbours together."""
+    block, start, stop = walk.grid.BLOCK_M, plan.row_start, plan.row_stop
+    begun, alike = start, walk.states_of(batch_head, start // block)
+    for edge in [*range((start // block + 1) * block, stop, block), stop]:
+        orders = walk.states_of(batch_head, edge // block) if edge < stop else ()
+        if orders != alike or edge == stop:
+            for order in alike:
+                if len(order):
+                    yield slice(begun - start, edge - start), list(order)
+            begun, alike = edge, orders
+
+
+def _prefixes(scores: torch.Tensor, v_tiles: torch.Tensor) -> torch.Tensor:
+    """m, l and |acc|, stacked [3, rows, tiles], after each tile of scores [rows, tiles, BLOCK_N]."""
     m = scores.amax(-1).cummax(1).values
     shift = m.masked_fill(m == -torch.inf, 0.0)
     l = (torch.logsumexp(scores, -1).logcumsumexp(1) - shift).exp()  # noqa: E741 - the name in the papers
-    v_tiles = torch.nn.functional.pad(v64, (0, 0, 0, padding)).unflatten(0, (kv_tiles, tile.BLOCK_N))
-    acc = torch.zeros(len(rows), problem.head_dim, dtype=torch.float64, device=q.device)
+    acc = torch.zeros(len(scores), v_tiles.shape[-1], dtype=torch.float64, device=scores.device)
     norms = torch.empty_like(m)
-    for j in range(kv_tiles):
+    for j in range(scores.shape[1]):
         if j:
             acc = acc * (m[:, j - 1] - shift[:, j]).exp()[:, None]
         acc = acc + (scores[:, j] - shift[:, j, None]).exp() @ v_tiles[j]
         norms[:, j] = acc.norm(dim=1)
-    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
-    q_tile = np.arange(plan.row_start, plan.row_stop) // tile.BLOCK_M
-    j_all = np.arange(kv_tiles)
-    visited = (j_all >= grid.first[q_tile, None]) & (j_all < grid.last[q_tile, None])
-    skipped = torch.from_numpy(~visited).to(q.device)
-    return tuple(t.masked_fill(skipped, torch.nan) for t in (m, l, norms))  # type: ignore[return-value]
+    return torch.stack([m, l, norms])
+
+
+def _head_of(problem: AttentionProblem, request: TraceRequest) -> int:
+    return request.batch * problem.heads + request.head
 
 
 def record_timeline(bench: Bench) -> ProgramTrace | None:
     """One launch that notes each program's SM, start and end; None where there are too many programs to keep."""
     workload = bench.workload
-    tiles = bench.schedule.tiles
-    if tiles is None or tiles.programs > MAX_TIMED_PROGRAMS:
+    main = bench.schedule.main
+    if main is None or main.walk is None or main.walk.total_programs > MAX_TIMED_PROGRAMS:
         return None
-    sm = torch.full((tiles.programs,), -1, dtype=torch.int32, device=workload.device)
-    start, end = (torch.zeros(tiles.programs, dtype=torch.int64, device=workload.device) for _ in range(2))
+    programs = main.walk.total_programs
+    sm = torch.full((programs,), -1, dtype=torch.int32, device=workload.device)
+    start, end = (torch.zeros(programs, dtype=torch.int64, device=workload.device) for _ in range(2))
     timeline = Timeline(sm, start, end)
     bench.launch(timeline=timeline)  # compiles
     bench.prepare_l2()
@@ -152,7 +153,7 @@ def record_timeline(bench: Bench) -> ProgramTrace | None:
     origin = begun.min()
     ticks = np.concatenate([begun - origin, ended - origin])
     return ProgramTrace(
-        launch=bench.schedule.launches[0].name,
+        launch=main.name,
         sm=PackedArray.pack(sm.cpu().numpy()),
         start_ns=PackedArray.pack(begun - origin),
         end_ns=PackedArray.pack(ended - origin),

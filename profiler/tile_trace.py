@@ -16,15 +16,26 @@ class AccessTrace:
     """Masked-in bytes of every load and store, as (program, direction, first address) -> bytes."""
 
     accesses: Tally[tuple[int, str, int]] = field(default_factory=Tally)
+    left_out: list[tuple[int, int]] = field(default_factory=list)  # addresses, half-open
+
+    def leave_out(self, *tensors: torch.Tensor) -> None:
+        """Book nothing of these tensors: what a traced kernel writes about itself is not in its schedule."""
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self.left_out += [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
 
     def note(self, program: int, direction: str, ptrs: Any, mask: Any) -> None:
         """Book one access; `ptrs` and `mask` are the interpreter's handles."""
         # A mask built with a scalar comparison comes as integers, which would pick elements 0 and 1.
         active = np.broadcast_to(mask.data, ptrs.data.shape).astype(bool)
         count = int(active.sum())
-        if count:
+        first = int(ptrs.data[active].min()) if count else 0
+        if count and not any(start <= first < end for start, end in self.left_out):
             size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
-            self.accesses[program, direction, int(ptrs.data[active].min())] += count * size
+            self.accesses[program, direction, first] += count * size
+
+    def total(self, direction: str) -> int:
+        """Bytes of all loads ("read") or stores ("write")."""
+        return sum(size for (_, way, _), size in self.accesses.items() if way == direction)
 
     def by_program(self, tensors: Mapping[str, torch.Tensor]) -> dict[int, dict[str, tuple[int, int]]]:
         """{program: {tensor: (read, written)}} for the tensors named; accesses outside them go to "other"."""

@@ -1,6 +1,6 @@
 """A Workload is one thing to measure: kernel, problem, tile, seed, device and how; hashable, so it keys caches."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
@@ -59,12 +59,14 @@ class Workload:
             raise Refused(f"passes is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
         if self.attention_kernel.is_tiled != (self.tile is not None):
             raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
+        if self.tile is not None and (used := self.attention_kernel.cut(self.problem, self.tile)) != self.tile:
+            raise Refused(f"Kernel {self.kernel} does not use {self.tile}; for this problem it uses {used}.")
         if self.trace is not None:
             self._check_trace(self.trace)
 
     def _check_trace(self, trace: TraceRequest) -> None:
-        if not self.attention_kernel.has_trace:
-            raise Refused(f"Kernel {self.kernel} keeps no softmax state to trace; leave trace out.")
+        if not self.attention_kernel.records:
+            raise Refused(f"Kernel {self.kernel} records neither softmax state nor times; leave trace out.")
         limits = {"batch": self.problem.batch, "head": self.problem.heads, "row": self.problem.seq_len_q}
         for name, size in limits.items():
             value = getattr(trace, name)
@@ -94,24 +96,23 @@ def workloads(
     counters: str = AUTO,
     drain: bool = True,
     detail: bool = False,
+    orders: tuple[str, ...] = (),
 ) -> tuple[Workload, ...]:
-    """One Workload for each kernel; `tile` goes to those that are tiled, `trace` to those that record state."""
+    """One Workload for each kernel, or for each of `orders` that it has; no orders means the tile's.
+
+    Tiled kernels use `tile` as they can, and `trace` goes to those that record. Raises Refused where a kernel cannot.
+    """
     if not kernels:
         raise Refused("No kernel is chosen; choose at least one.")
     found = all_kernels()
-    return tuple(
-        Workload(
-            name,
-            problem,
-            tile if name in found and found[name].is_tiled else None,
-            device,
-            seed,
-            l2,
-            repeats,
-            trace if name in found and found[name].has_trace else None,
-            counters,
-            drain,
-            detail,
-        )
-        for name in dict.fromkeys(kernels)
-    )
+    how = (device, seed, l2, repeats)
+    chosen = []
+    for name in dict.fromkeys(kernels):
+        kernel = found.get(name)
+        recorded = trace if kernel is not None and kernel.records else None
+        for order in orders or (tile.order,):
+            asked = replace(tile, order=order)
+            used = kernel.cut(problem, asked) if kernel is not None and kernel.is_tiled else None
+            chosen.append(Workload(name, problem, used, *how, recorded, counters, drain, detail))
+    # A kernel that has one order makes one Workload of all that are asked for.
+    return tuple(dict.fromkeys(chosen))

@@ -55,13 +55,13 @@ def test_an_impossible_problem_is_refused(wrong: dict[str, Any], sentence: str) 
     ("wrong", "sentence"),
     [
         ({"BLOCK_M": 48}, "BLOCK_M is 48; it must be a power of two up to 1024, such as 32."),
-        ({"BLOCK_N": 2048}, "BLOCK_N is 2048; it must be a power of two up to 1024, such as 1024."),
+        ({"BLOCK_N": 2**25}, "BLOCK_N is 33554432; it must be a power of two up to 16777216, such as 16777216."),
         ({"BLOCK_N": 0}, "BLOCK_N is 0; it must be at least 1."),
         ({"num_warps": 3}, "num_warps is 3; it must be a power of two up to 32, such as 2."),
         ({"num_warps": 64}, "num_warps is 64; it must be a power of two up to 32, such as 32."),
         ({"num_stages": 9}, "num_stages is 9; choose 1 to 8."),
         ({"num_stages": 0}, "num_stages is 0; it must be at least 1."),
-        ({"order": "spiral"}, "order 'spiral' is not known; choose linear."),
+        ({"order": "spiral"}, "order 'spiral' is not known; choose linear, sawtooth, longest_first."),
     ],
     ids=str,
 )

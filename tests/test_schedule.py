@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.base import all_kernels
-from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
+from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
 from kernels.run import Output
-from kernels.schedule import Launch, TileGrid
+from kernels.schedule import Launch
+from kernels.tile_grid import TileGrid
+from kernels.walk import Walk
 from profiler.tile_trace import traced_accesses
 from tests.attention_cases import CASES, draw
 
@@ -52,21 +54,125 @@ def traced(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, t
 
 def scheduled(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, tuple[int, int]]]:
     """The same by the Schedule."""
-    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
-    by_tile = grid.program_bytes()
-    sums = {
-        program: {name: tuple(int(part[program % grid.q_tiles]) for part in parts) for name, parts in by_tile.items()}
-        for program in range(grid.programs)
-    }
-    return {p: {name: (r, w) for name, (r, w) in found.items() if r or w} for p, found in sums.items()}
+    walk = walk_of(problem, tile)
+    found = {}
+    for program in range(walk.total_programs):
+        table = walk.bytes_until(program // walk.programs, walk.steps)
+        sums = {name: tuple(int(part[program % walk.programs]) for part in parts) for name, parts in table.items()}
+        found[program] = {name: (read, written) for name, (read, written) in sums.items() if read or written}
+    return found
+
+
+def walk_of(problem: AttentionProblem, tile: TileConfig) -> Walk:
+    walk = FLASH.schedule(problem, tile).walk
+    assert walk is not None
+    return walk
+
+
+@st.composite
+def tiles(draw_: st.DrawFn, causal: bool) -> TileConfig:
+    order = draw_(st.sampled_from(ORDERS if causal else ORDERS[:2]))
+    return TileConfig(draw_(BLOCKS), draw_(BLOCKS), order=order)
+
+
+@st.composite
+def works(draw_: st.DrawFn) -> tuple[AttentionProblem, TileConfig]:
+    problem = draw_(problems())
+    return problem, draw_(tiles(problem.causal))
 
 
 @settings(max_examples=100)
-@given(problems(), BLOCKS, BLOCKS)
-def test_equals_the_interpreters_trace(problem: AttentionProblem, block_m: int, block_n: int) -> None:
-    """Program by program, tensor by tensor, byte for byte."""
-    tile = TileConfig(block_m, block_n)
-    assert traced(problem, tile) == scheduled(problem, tile)
+@given(works())
+def test_equals_the_interpreters_trace(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """Program by program, tensor by tensor, byte for byte, in every order."""
+    assert traced(*work) == scheduled(*work)
+
+
+@settings(max_examples=60)
+@given(works())
+def test_visits_the_tiles_in_the_order_of_the_interpreters_trace(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """The addresses of K that each program loads, one load after another."""
+    problem, tile = work
+    inputs = q, k, v = draw(problem)
+    with traced_accesses() as trace:
+        FLASH.forward(q, k, v, problem, tile)
+    walk, row = walk_of(*work), problem.head_dim * problem.element_bytes
+    base, size = inputs[1].untyped_storage().data_ptr(), inputs[1].untyped_storage().nbytes()
+    found: dict[int, list[int]] = {}
+    for program, direction, address in trace.accesses:  # a Counter keeps the order of its keys
+        if direction == "read" and base <= address < base + size:
+            tile_at = (address - base) // row % problem.seq_len_kv // tile.BLOCK_N
+            found.setdefault(program, []).append(tile_at)
+    for program in range(walk.total_programs):
+        visited = [walk.tile_of(program, step)[1] for step in range(int(walk.steps[program % walk.programs]))]
+        assert found.get(program, []) == [kv_tile for kv_tile in visited if kv_tile is not None]
+
+
+@settings(max_examples=100)
+@given(works())
+def test_where_and_when_a_tile_is_visited_agree(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """tile_of, when and order_of say the same, and states_of the same order."""
+    walk = walk_of(*work)
+    grid = walk.grid
+    for program in range(walk.total_programs):
+        batch_head, steps = program // walk.programs, int(walk.steps[program % walk.programs])
+        visits = [walk.tile_of(program, step) for step in range(steps)]
+        q_tile = visits[0][0]
+        order = walk.order_of(batch_head, np.array([q_tile]), np.arange(grid.kv_tiles))
+        for step, (_, kv_tile) in enumerate(visits):
+            if kv_tile is None:
+                assert np.isnan(order).all()
+                continue
+            assert walk.when(batch_head, q_tile, kv_tile) == (program, step)
+            assert order[kv_tile] == step
+        seen = [kv_tile for _, kv_tile in visits if kv_tile is not None]
+        assert np.flatnonzero(~np.isnan(order)).tolist() == sorted(seen)
+        assert [list(states) for states in walk.states_of(batch_head, q_tile)] == [seen]
+
+
+def test_sawtooth_by_hand() -> None:
+    """Four Q tiles in waves of two: programs 0 and 1 go forwards, 2 and 3 backwards; of the next head likewise."""
+    problem = AttentionProblem(1, 2, 2, 64, 48, 16)
+    plan = FLASH.schedule(problem, TileConfig(16, 16, order="sawtooth")).with_wave(2)
+    assert plan.walk is not None
+    paths = [[plan.walk.tile_of(program, step)[1] for step in range(3)] for program in range(8)]
+    assert paths == [[0, 1, 2], [0, 1, 2], [2, 1, 0], [2, 1, 0]] * 2
+
+
+def test_longest_first_by_hand() -> None:
+    """The last Q tile, which sees all four KV tiles, is program 0."""
+    problem = AttentionProblem(1, 1, 1, 64, 64, 16, causal=True)
+    walk = walk_of(problem, TileConfig(16, 16, order="longest_first"))
+    assert [walk.tile_of(program, 0)[0] for program in range(4)] == [3, 2, 1, 0]
+    assert walk.steps.tolist() == [4, 3, 2, 1]
+
+
+def test_longest_first_needs_programs_of_different_lengths() -> None:
+    with pytest.raises(Refused, match=r"^longest_first launches the programs with most KV tiles first, and without a"):
+        FLASH.cut(AttentionProblem(), TileConfig(order="longest_first"))
+
+
+def test_orders_ask_for_the_same_bytes() -> None:
+    problem = AttentionProblem(1, 2, 1, 200, 300, 64, causal=True, window=90)
+    plans = [FLASH.schedule(problem, TileConfig(32, 16, order=order)).by_tensor for order in ORDERS]
+    assert plans[0] == plans[1] == plans[2]
+
+
+@settings(max_examples=60)
+@given(works())
+def test_reads_of_kv_tiles_are_counted(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """After every n steps of all programs, against the tiles they visited one by one."""
+    walk = walk_of(*work)
+    for batch_head in range(walk.copies):
+        for done in range(-1, int(walk.steps.max()) + 1):
+            counts = np.zeros(walk.grid.kv_tiles, dtype=int)
+            for p in range(walk.programs):
+                for step in range(min(done, int(walk.steps[p]))):
+                    kv_tile = walk.tile_of(batch_head * walk.programs + p, step)[1]
+                    if kv_tile is not None:
+                        counts[kv_tile] += 1
+            k, v = walk.kv_reads_until(batch_head, np.full(walk.programs, done))
+            assert k.tolist() == v.tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if not name.startswith("seq_1025")])
@@ -95,10 +201,9 @@ def test_tiles_equal_the_mask(problem: AttentionProblem, block_m: int, block_n: 
 
 
 @settings(max_examples=100)
-@given(problems(), BLOCKS, BLOCKS)
-def test_steps_sum_to_every_total(problem: AttentionProblem, block_m: int, block_n: int) -> None:
-    grid = TileGrid(problem, block_m, block_n)
-    plan = FLASH.schedule(problem, TileConfig(block_m, block_n))
+@given(works())
+def test_steps_sum_to_every_total(work: tuple[AttentionProblem, TileConfig]) -> None:
+    plan = FLASH.schedule(*work)
     by_tensor: dict[str, Counter[str]] = {}
     programs = set()
     for step in plan.steps():
@@ -107,34 +212,34 @@ def test_steps_sum_to_every_total(problem: AttentionProblem, block_m: int, block
         for direction, part in (("read", step.reads), ("write", step.writes)):
             for tensor, size in part.items():
                 by_tensor.setdefault(tensor, Counter())[direction] += size
-    assert programs == set(range(grid.programs))
+    assert programs == set(range(walk_of(*work).total_programs))
     assert {name: {"read": c["read"], "write": c["write"]} for name, c in by_tensor.items()} == plan.by_tensor
     assert plan.requested_read_bytes == sum(c["read"] for c in by_tensor.values())
     assert plan.requested_write_bytes == sum(c["write"] for c in by_tensor.values())
 
 
 @settings(max_examples=100)
-@given(problems(), BLOCKS, BLOCKS)
-def test_bytes_up_to_a_step_equal_the_steps_before(problem: AttentionProblem, block_m: int, block_n: int) -> None:
-    """program_bytes after n visited tiles, against the sum of the first n of them."""
-    grid = TileGrid(problem, block_m, block_n)
-    for program in range(grid.q_tiles):
-        steps = list(grid.program_steps("flash", program))
-        visited = [step for step in steps if step.mask != "skipped"]
+@given(works())
+def test_bytes_up_to_a_step_equal_the_steps_before(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """bytes_until n visited tiles, against the sum of the first n of them."""
+    walk = walk_of(*work)
+    for program in range(walk.total_programs):
+        batch_head, p = divmod(program, walk.programs)
+        visited = [step for step in walk.program_steps("flash", program) if step.mask != "skipped"]
         for done in range(1, len(visited) + 1):
-            found = grid.program_bytes(np.full(grid.q_tiles, done))
+            found = walk.bytes_until(batch_head, np.full(walk.programs, done))
             reads: Counter[str] = sum((Counter(step.reads) for step in visited[:done]), Counter())
             writes: Counter[str] = sum((Counter(step.writes) for step in visited[:done]), Counter())
-            assert {name: int(read[program]) for name, (read, _) in found.items() if read[program]} == reads
-            assert {name: int(w[program]) for name, (_, w) in found.items() if w[program]} == writes
-        before = grid.program_bytes(np.full(grid.q_tiles, -1))
-        assert not any(part[program] for parts in before.values() for part in parts)
+            assert {name: int(read[p]) for name, (read, _) in found.items() if read[p]} == reads
+            assert {name: int(w[p]) for name, (_, w) in found.items() if w[p]} == writes
+        before = walk.bytes_until(batch_head, np.full(walk.programs, -1))
+        assert not any(part[p] for parts in before.values() for part in parts)
 
 
 def test_flash_by_hand() -> None:
     """16 heads of 64 programs; each streams K and V, 4,194,304 B, past its share of Q, 33,554,432 B in all."""
     plan = FLASH.schedule(LONG, TileConfig(128, 64))
-    assert plan.tiles is not None and plan.tiles.programs == 1024
+    assert plan.walk is not None and plan.walk.total_programs == 1024
     assert plan.by_tensor == {
         "q": {"read": 33_554_432, "write": 0},
         "k": {"read": 1024 * 2_097_152, "write": 0},
@@ -167,7 +272,7 @@ def test_naive_by_hand() -> None:
     assert [launch.name for launch in plan.launches] == ["qk", "scale", "softmax", "pv"]
     assert plan.requested_read_bytes == 3 * scores + 3 * tensor
     assert plan.requested_write_bytes == 3 * scores + tensor
-    assert NAIVE.temporaries(LONG) == {"s": scores, "p": scores}
+    assert NAIVE.temporaries(LONG, TileConfig()) == {"s": scores, "p": scores}
 
 
 class OperandBytes(TorchDispatchMode):
@@ -215,8 +320,9 @@ def test_naive_equals_the_operands_of_its_launches(case: str, dtype: str) -> Non
 
 
 def test_a_long_schedule_is_quick_and_its_arrays_are_read_only() -> None:
-    grid = TileGrid(AttentionProblem(1, 4, 4, 2**20, 2**20, 128, causal=True), 64, 64)
-    assert grid.programs == 4 * 2**14
+    problem = AttentionProblem(1, 4, 4, 2**20, 2**20, 128, causal=True)
+    grid = TileGrid(problem, 64, 64)
+    assert walk_of(problem, TileConfig(64, 64)).total_programs == 4 * 2**14
     with pytest.raises(ValueError, match="read-only"):
         grid.first[0] = 1
 

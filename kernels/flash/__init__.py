@@ -1,17 +1,23 @@
 """Flash attention: Q tiles stay on chip, K and V stream past them, the score matrix never reaches HBM."""
 
 from kernels.base import AttentionKernel
-from kernels.flash.limits import refuse, refuse_shared_memory
-from kernels.flash.schedule import l2_sm_bounds, schedule
+from kernels.flash.limits import refuse
+from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule
+from kernels.shared_memory import STREAMED_KV
 
-KERNEL = AttentionKernel(
-    name="flash",
-    title="Flash",
-    schedule=schedule,
-    temporaries=lambda problem: {"lse": problem.tensor_bytes["lse"]},
-    refuse=refuse,
-    refuse_shared_memory=refuse_shared_memory,
-    is_tiled=True,
-    has_trace=True,
-    l2_sm_bounds=l2_sm_bounds,
+KERNELS = (
+    AttentionKernel(
+        name="flash",
+        title="Flash",
+        rung=50,
+        schedule=schedule,
+        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        refuse=refuse,
+        refuse_shared_memory=STREAMED_KV.refuse,
+        cut=cut,
+        orders=ORDERS,
+        has_trace=True,
+        has_timeline=True,
+        l2_sm_bounds=l2_sm_bounds,
+    ),
 )

@@ -1,23 +1,45 @@
 """Flash attention: one launch; each program owns a Q tile and streams the KV tiles its mask lets it see."""
 
-from kernels.problem import ELEMENT_BYTES, AttentionProblem, TileConfig
-from kernels.schedule import Launch, Schedule, TileGrid
+from kernels.on_chip import tiled
+from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, Refused, TileConfig, require_a_tile
+from kernels.row_walk import RowWalk
+from kernels.schedule import Launch, Schedule
+from kernels.sectors import whole_sectors
+from kernels.tile_grid import TileGrid
 
-SECTOR_BYTES = 32  # what L2 hands over at a time
+ORDERS = (LINEAR, SAWTOOTH, LONGEST_FIRST)
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
-    """FlashAttention-2 order: Q is read once, K and V once for each Q tile, O and LSE are written once."""
-    return Schedule("flash", problem, (Launch.of_tiles("flash", TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)),))
+    """FlashAttention-2: Q is read once, K and V once for each Q tile, O and LSE are written once.
+
+    linear launches the Q tiles in rising order and scans K and V forwards. sawtooth scans backwards in every second
+    wave; a wave is one program here, as where programs run one at a time (see Schedule.with_wave for a GPU's).
+    longest_first launches the last Q tile first.
+    """
+    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+    at_end = {"o": grid.row_bytes, "lse": 4}
+    walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
+    stages = tile.num_stages
+    streams = f"one step, {stages} in flight" if stages > 1 else "one step"
+    held = tiled(problem, tile.BLOCK_M, tile.BLOCK_N, "all steps", streams, "all steps")
+    return Schedule("flash", problem, (Launch.of_walk("flash", walk, held),))
+
+
+def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
+    """The tile as it is. Raises Refused for longest_first where all programs are equally long."""
+    require_a_tile(tile)
+    if tile.order == LONGEST_FIRST and not problem.causal:
+        raise Refused(
+            f"{LONGEST_FIRST} launches the programs with most KV tiles first, and without a causal mask no order of Q "
+            f"tiles is one of falling length; choose {LINEAR} or {SAWTOOTH}, or causal."
+        )
+    return tile
 
 
 def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
     """The compulsory bytes, and the requested bytes in whole sectors: what is asked for crosses at most once.
 
-    Rows that do not fill sectors may begin and end within one. What a program spills comes on top.
+    What a program spills comes on top.
     """
-    row = problem.head_dim * ELEMENT_BYTES[problem.dtype]
-    touched = row if row % SECTOR_BYTES == 0 else (row // SECTOR_BYTES + 2) * SECTOR_BYTES
-    plan = schedule(problem, tile)
-    requested = plan.requested_read_bytes + plan.requested_write_bytes
-    return problem.compulsory_bytes, -(-requested * touched // row)
+    return problem.compulsory_bytes, whole_sectors(problem, schedule(problem, tile))

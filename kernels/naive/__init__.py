@@ -3,14 +3,16 @@
 from kernels.base import AttentionKernel
 from kernels.naive.schedule import l2_sm_bounds, schedule, temporaries
 
-KERNEL = AttentionKernel(
-    name="naive",
-    title="Naive",
-    schedule=schedule,
-    temporaries=temporaries,
-    refuse=lambda problem, tile, gpu: None,
-    refuse_shared_memory=None,
-    is_tiled=False,
-    has_trace=False,
-    l2_sm_bounds=l2_sm_bounds,
+KERNELS = (
+    AttentionKernel(
+        name="naive",
+        title="Naive",
+        rung=10,
+        schedule=schedule,
+        temporaries=temporaries,
+        refuse=lambda problem, tile, gpu: None,
+        is_tiled=False,
+        is_triton=False,
+        l2_sm_bounds=l2_sm_bounds,
+    ),
 )

@@ -32,7 +32,7 @@ def forward(
     """O of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem. GQA folds a group's queries together."""
     folded = (problem.batch, problem.kv_heads, problem.group * problem.seq_len_q)
     by_head = (problem.batch, problem.heads, problem.seq_len_q)
-    hidden = prepare(problem, q.device) if prepared is None else prepared
+    hidden = prepare(problem, tile, q.device) if prepared is None else prepared
     with launch("qk"):
         s = q.reshape(*folded, problem.head_dim) @ k.transpose(-2, -1)
     with launch("scale"):
@@ -53,7 +53,7 @@ def forward(
     return Output(o)
 
 
-def prepare(problem: AttentionProblem, device: torch.device | str) -> torch.Tensor | None:
+def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> torch.Tensor | None:
     """Boolean [seq_len_q, seq_len_kv], true where the mask hides a score; None where it hides none."""
     if not problem.is_masked:
         return None

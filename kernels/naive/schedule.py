@@ -46,7 +46,7 @@ def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]
     return fewest, fewest + again + masks * problem.seq_len_q * problem.seq_len_kv
 
 
-def temporaries(problem: AttentionProblem) -> dict[str, int]:
+def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
     """S and P are alive together while softmax runs; the boolean mask is there all along."""
     mask = problem.seq_len_q * problem.seq_len_kv if problem.is_masked else 0
     return {"s": problem.score_bytes, "p": problem.score_bytes} | ({"mask": mask} if mask else {})

@@ -1,0 +1,85 @@
+"""What launching a Triton kernel takes on the host: checks of tensors, constants of masks, compiled facts."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+from triton.runtime.jit import MockTensor
+
+from kernels.problem import AttentionProblem
+from kernels.run import StateTrace
+
+IS_INTERPRETED: bool = triton.knobs.runtime.interpret
+
+
+def require_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raise ValueError for a tensor whose rows are not contiguous."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.stride(-1) != 1:
+            raise ValueError(f"{name} has stride {tensor.stride(-1)} along head_dim; make that dimension contiguous.")
+
+
+def mask_constants(problem: AttentionProblem, finite: bool) -> dict[str, bool]:
+    """The constexprs that follow from the mask and the dtype; `finite` promises that v holds no NaN and no infinity."""
+    return {
+        "CAUSAL": problem.causal,
+        "WINDOW": problem.window is not None,
+        "GUARD_V": not finite and problem.is_masked,
+        # Triton's interpreter holds bfloat16 as raw 16-bit integers and multiplies those in tl.dot.
+        "UPCAST": IS_INTERPRETED and problem.dtype == "bfloat16",
+    }
+
+
+def trace_arguments(problem: AttentionProblem, unused: torch.Tensor, trace: StateTrace | None) -> tuple[object, ...]:
+    """What record_state is given: m_ptr to scores_ptr, then trace_bh to score_stop; `unused` without a trace."""
+    if trace is None:
+        return (unused,) * 6 + (0,) * 8
+    return (
+        *(trace.m, trace.l, trace.alpha, trace.acc_norm, trace.acc, trace.scores),
+        *(trace.batch * problem.heads + trace.head, trace.row_start, trace.row_stop),
+        *(trace.acc_tile, trace.acc_start, trace.acc_stride),
+        *(trace.score_start, trace.score_start + len(trace.scores)),
+    )
+
+
+def meta_tensors(problem: AttentionProblem) -> tuple[torch.Tensor, ...]:
+    """q, k, v, o, lse without memory, to compile for."""
+    shape_q = (problem.batch, problem.heads, problem.seq_len_q, problem.head_dim)
+    shape_kv = (problem.batch, problem.kv_heads, problem.seq_len_kv, problem.head_dim)
+    dtype = getattr(torch, problem.dtype)
+    q, k = (torch.empty(shape, dtype=dtype, device="meta") for shape in (shape_q, shape_kv))
+    return q, k, k, q, torch.empty(shape_q[:3], dtype=torch.float32, device="meta")
+
+
+def compiled(function: Any, arguments: Sequence[object], constants: Mapping[str, object]) -> Any:
+    """The kernel that a launch with these arguments would run on the current GPU, compiled; nothing is launched."""
+    abstract = [MockTensor.wrap_dtype(a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments]
+    return function.warmup(*abstract, grid=(1,), **constants)
+
+
+def fitting_stages(function: Any, arguments: Sequence[object], constants: Mapping[str, object]) -> int:
+    """num_stages, or as many fewer as let a traced kernel fit: stores of acc take shared memory of their own."""
+    stages = int(str(constants["num_stages"]))
+    if IS_INTERPRETED:
+        return stages
+    facts: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    limit = facts.shared_memory_per_block_optin
+    for fewer in range(stages, 1, -1):
+        if compiled(function, arguments, {**constants, "num_stages": fewer}).metadata.shared <= limit:
+            return fewer
+    return 1
+
+
+def resident_programs(kernel: Any) -> int:
+    """How many programs of a compiled kernel the current GPU holds at once, by CUDA's occupancy calculator."""
+    kernel._init_handles()
+    driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    threads = kernel.metadata.num_warps * 32
+    code = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        ctypes.byref(count), ctypes.c_void_p(kernel.function), threads, ctypes.c_size_t(kernel.metadata.shared)
+    )
+    if code != 0:
+        raise RuntimeError(f"cuOccupancyMaxActiveBlocksPerMultiprocessor answered {code}.")
+    return count.value * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count

@@ -1,0 +1,48 @@
+"""Which rows, scores and accumulators a trace keeps, so that a Run's file stays small; pure arithmetic."""
+
+from dataclasses import dataclass
+
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.schedule import Schedule
+from profiler.workload import TraceRequest
+
+STATE_VALUES = 2**15  # rows × KV tiles kept of each quantity
+ACC_VALUES = 2**17  # values of acc kept
+SCORE_VALUES = 2**15  # scores kept, of more than one row
+LONGEST_SCORES = 2**17  # scores kept of one row
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """Which rows, scores and steps of acc are recorded, so that a Run's file stays small."""
+
+    row_start: int
+    row_stop: int
+    acc_tile: int
+    acc_start: int
+    acc_stride: int
+    score_start: int
+    score_stop: int
+
+
+def plan_trace(problem: AttentionProblem, tile: TileConfig, request: TraceRequest, schedule: Schedule) -> TracePlan:
+    """All rows where they fit, else as many as fit from the start of the asked row's Q tile. Raises Refused."""
+    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
+    if kv_tiles > STATE_VALUES:
+        raise Refused(f"One row has {kv_tiles:,} KV tiles to record, above {STATE_VALUES:,}; choose a larger BLOCK_N.")
+    row = problem.seq_len_q - 1 if request.row is None else request.row
+    acc_tile = row // tile.BLOCK_M
+    count = min(problem.seq_len_q, STATE_VALUES // kv_tiles)
+    start = max(acc_tile * tile.BLOCK_M, row - count + 1)
+    start = min(start, problem.seq_len_q - count)
+    steps = max(1, ACC_VALUES // (tile.BLOCK_M * problem.head_dim))
+    stride = -(-kv_tiles // steps)
+    # Counted back from the tile that is visited last, so that the acc which becomes O is among the kept ones.
+    orders = (
+        () if schedule.walk is None else schedule.walk.states_of(request.batch * problem.heads + request.head, acc_tile)
+    )
+    last = next((order[-1] for order in reversed(orders) if len(order)), 0)
+    scored = min(count, max(SCORE_VALUES // problem.seq_len_kv, int(problem.seq_len_kv <= LONGEST_SCORES)))
+    first_scored = max(start, row - scored + 1)
+    scores = first_scored, first_scored + scored
+    return TracePlan(start, start + count, acc_tile, last % stride, stride, *scores)
