@@ -1,0 +1,247 @@
+"""Split K/V: Flash-Decoding, in which several programs share a tile of queries, two launches, forward pass.
+
+split: one program owns a share of the KV tiles of BLOCK_M queries of one (batch, head) and loops over those that the
+mask lets them see. merge: one program owns BLOCK_M queries of one (batch, head) and loops over their shares.
+
+Grid      split (batch · heads · splits · ⌈seq_len_q / BLOCK_M⌉,), Q tiles fastest, so neighbours share K and V in L2;
+          merge (batch · heads · ⌈seq_len_q / BLOCK_M⌉,); splits_of() says how many splits
+Tiles     split: q [BLOCK_M, HEAD_DIM] stays; k, v [BLOCK_N, HEAD_DIM] stream through shared memory; s, p
+          [BLOCK_M, BLOCK_N] live in registers for one step. merge: acc of SHARES shares at once
+          [SHARES, BLOCK_M, HEAD_DIM], in registers
+State     m_i, l_i [BLOCK_M], acc [BLOCK_M, HEAD_DIM], float32; each share begins anew with −inf, 0, 0 and leaves
+          its state in HBM
+HBM       requested read: Q for each share + Σ over programs of the visited K and V rows; acc, m and l of all shares;
+          written: acc, m and l of all shares; O + LSE (equals schedule(); a test checks it)
+L2↔SM     no bound is claimed
+Numerics  as flash; a share that sees nothing leaves −inf, 0, 0, which weighs 0; m is kept before sm_scale
+Paper     Dao et al. 2023, Flash-Decoding for long-context inference
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import cuda as cuda_extra
+
+from kernels.launching import (
+    compiled,
+    mask_constants,
+    meta_tensors,
+    require_rows,
+    resident_programs,
+    trace_arguments,
+)
+from kernels.online_tile import LOG2_E, divided, load_rows, store_state, visible_tiles
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.run import LaunchHook, Output, StateTrace, Timeline
+from kernels.split_kv.schedule import splits_of
+from kernels.tile_stream import stream_tiles
+
+MERGED_VALUES = 8192  # of acc in registers at once: 64 for each thread of 4 warps
+
+
+@triton.jit
+def split_forward(
+    q_ptr, k_ptr, v_ptr, m_ptr, l_ptr, acc_ptr,
+    stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+    heads, group, seq_len_q, seq_len_kv, head_dim, window, sm_scale, splits, share_tiles,
+    traced_m, traced_l, traced_alpha, traced_norm, traced_acc, traced_scores, trace_bh, row_start, row_stop,
+    acc_tile, acc_start, acc_stride, score_start, score_stop,
+    sm_ptr, start_ptr, end_ptr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
+    TRACE: tl.constexpr, TIMELINE: tl.constexpr,
+):  # fmt: skip
+    """The state of one Q tile over one share of K and V; see the head of this file."""
+    program = tl.program_id(0)
+    if TIMELINE:
+        tl.store(start_ptr + program, cuda_extra.globaltimer())
+    q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
+    start_m = program % q_tiles
+    share = program // q_tiles % splits
+    bh = program // q_tiles // splits
+    batch = (bh // heads).to(tl.int64)
+    head = (bh % heads).to(tl.int64)
+    kv_head = head // group
+
+    offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_d = tl.arange(0, HEAD_DIM)
+    mask_d = offs_d < head_dim
+    q_rows = q_ptr + batch * stride_qb + head * stride_qh + offs_d[None, :]
+    k_rows = k_ptr + batch * stride_kb + kv_head * stride_kh + offs_d[None, :]
+    v_rows = v_ptr + batch * stride_vb + kv_head * stride_vh + offs_d[None, :]
+    q = load_rows(q_rows, offs_m, stride_qs, seq_len_q, mask_d, UPCAST)  # [BLOCK_M, HEAD_DIM]
+    first, full_first, full_last, last = visible_tiles(
+        start_m, seq_len_q, seq_len_kv, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW
+    )
+    share_first = share * share_tiles
+    share_last = share_first + share_tiles
+    first = tl.minimum(tl.maximum(first, share_first), share_last)
+    full_first = tl.minimum(tl.maximum(full_first, share_first), share_last)
+    full_last = tl.minimum(tl.maximum(full_last, share_first), share_last)
+    last = tl.minimum(tl.maximum(last, share_first), share_last)
+
+    bounds = (first, full_first, full_last, last)
+    record = (
+        traced_m, traced_l, traced_alpha, traced_norm, traced_acc, traced_scores, row_start, row_stop,
+        acc_tile, acc_start, acc_stride, score_start, score_stop,
+    )  # fmt: skip
+    m_i, l_i, acc = stream_tiles(
+        q, k_rows, v_rows, stride_ks, stride_vs, start_m, offs_m, offs_d, mask_d, bounds, False,
+        seq_len_q, seq_len_kv, window, sm_scale, head_dim, bh == trace_bh, record,
+        BLOCK_M, BLOCK_N, HEAD_DIM, False, CAUSAL, WINDOW, GUARD_V, UPCAST, TRACE,
+    )  # fmt: skip
+
+    row = (bh.to(tl.int64) * splits + share) * seq_len_q + offs_m
+    store_state(m_ptr, l_ptr, acc_ptr, row, offs_m < seq_len_q, offs_d, mask_d, head_dim, m_i, l_i, acc)
+    if TIMELINE:
+        tl.store(sm_ptr + program, cuda_extra.smid())
+        tl.store(end_ptr + program, cuda_extra.globaltimer())
+
+
+@triton.jit
+def merge_forward(
+    o_ptr, lse_ptr, m_ptr, l_ptr, acc_ptr, stride_ob, stride_oh, stride_os,
+    heads, seq_len_q, head_dim, sm_scale, splits,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, SHARES: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
+    """O and LSE of one Q tile from the states of its shares."""
+    q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
+    bh = tl.program_id(0) // q_tiles
+    offs_m = tl.program_id(0) % q_tiles * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_d = tl.arange(0, HEAD_DIM)
+    mask_m = offs_m < seq_len_q
+    mask_d = offs_d < head_dim
+
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l_i = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    for start in tl.range(0, splits, SHARES):
+        share = start + tl.arange(0, SHARES)
+        row = (bh.to(tl.int64) * splits + share)[:, None] * seq_len_q + offs_m[None, :]  # [SHARES, BLOCK_M]
+        mask = (share < splits)[:, None] & mask_m[None, :]
+        m = tl.load(m_ptr + row, mask=mask, other=float("-inf"))
+        l = tl.load(l_ptr + row, mask=mask, other=0.0)  # noqa: E741 - the name in the papers
+        place = row[:, :, None] * head_dim + offs_d[None, None, :]  # [SHARES, BLOCK_M, HEAD_DIM]
+        part = tl.load(acc_ptr + place, mask=mask[:, :, None] & mask_d[None, None, :], other=0.0)
+        m_new = tl.maximum(m_i, tl.max(m, 0))
+        # Where no share so far has seen anything m is −inf; −inf − (−inf) would be NaN.
+        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+        weight = tl.exp2((m - m_safe[None, :]) * (sm_scale * LOG2_E))
+        alpha = tl.exp2((m_i - m_safe) * (sm_scale * LOG2_E))
+        l_i = l_i * alpha + tl.sum(l * weight, 0)
+        acc = acc * alpha[:, None] + tl.sum(part * weight[:, :, None], 0)
+        m_i = m_new
+
+    o, lse = divided(acc, m_i, l_i, sm_scale, UPCAST)
+    batch = (bh // heads).to(tl.int64)
+    head = (bh % heads).to(tl.int64)
+    o_rows = o_ptr + batch * stride_ob + head * stride_oh + offs_m.to(tl.int64)[:, None] * stride_os + offs_d[None, :]
+    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :])
+    tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
+
+
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    launch: LaunchHook = nullcontext,
+    finite: bool = False,
+    prepared: object = None,
+    trace: StateTrace | None = None,
+    timeline: Timeline | None = None,
+) -> Output:
+    """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
+    o = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    state = states(problem, tile, q.device)
+    arguments, constants = split_arguments((q, k, v), state, problem, tile, finite, trace, timeline)
+    programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
+    with launch("split"):
+        split_forward[(programs * splits_of(problem, tile)[0],)](*arguments, **constants)
+    arguments, constants = merge_arguments((o, lse), state, problem, tile)
+    with launch("merge"):
+        merge_forward[(programs,)](*arguments, **constants)
+    return Output(o, lse)
+
+
+def states(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> tuple[torch.Tensor, ...]:
+    """m and l [batch, heads, splits, seq_len_q], acc [batch, heads, splits, seq_len_q, head_dim], float32, empty."""
+    splits, _ = splits_of(problem, tile)
+    shape = (problem.batch, problem.heads, splits, problem.seq_len_q)
+    m, l = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))  # noqa: E741
+    return m, l, torch.empty((*shape, problem.head_dim), dtype=torch.float32, device=device)
+
+
+def programs_at_once(problem: AttentionProblem, tile: TileConfig) -> int:
+    """How many programs of split the current GPU holds at once, by CUDA's occupancy calculator; nothing is launched."""
+    return resident_programs(_compiled(problem, tile)[0])
+
+
+def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
+    """Bytes of shared memory one CTA takes on the current GPU, of either launch; compiles, launches nothing."""
+    return max(int(kernel.metadata.shared) for kernel in _compiled(problem, tile))
+
+
+def _compiled(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, Any]:
+    q, k, v, o, lse = meta_tensors(problem)
+    state = states(problem, tile, "meta")
+    split = compiled(split_forward, *split_arguments((q, k, v), state, problem, tile, finite=True))
+    return split, compiled(merge_forward, *merge_arguments((o, lse), state, problem, tile))
+
+
+def split_arguments(
+    tensors: tuple[torch.Tensor, ...],
+    state: tuple[torch.Tensor, ...],
+    problem: AttentionProblem,
+    tile: TileConfig,
+    finite: bool = False,
+    trace: StateTrace | None = None,
+    timeline: Timeline | None = None,
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """What split_forward is launched or compiled with, for q, k, v and states(): arguments and constexprs."""
+    require_rows(*tensors)
+    q, k, v = tensors
+    unused = state[0]
+    arguments = (
+        *tensors, *state, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+        problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
+        problem.window or 0, problem.sm_scale, *splits_of(problem, tile), *trace_arguments(problem, unused, trace),
+        *((timeline.sm, timeline.start, timeline.end) if timeline else (unused,) * 3),
+    )  # fmt: skip
+    constants: dict[str, object] = {
+        "BLOCK_M": tile.BLOCK_M,
+        "BLOCK_N": tile.BLOCK_N,
+        "HEAD_DIM": problem.padded_head_dim,
+        **mask_constants(problem, finite),
+        "TRACE": trace is not None,
+        "TIMELINE": timeline is not None,
+        "num_warps": tile.num_warps,
+        "num_stages": tile.num_stages,
+    }
+    return arguments, constants
+
+
+def merge_arguments(
+    outputs: tuple[torch.Tensor, ...], state: tuple[torch.Tensor, ...], problem: AttentionProblem, tile: TileConfig
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """What merge_forward is launched or compiled with, for o, lse and states(): arguments and constexprs."""
+    o, lse = outputs
+    splits, _ = splits_of(problem, tile)
+    values = tile.BLOCK_M * problem.padded_head_dim
+    arguments = (
+        o, lse, *state, *o.stride()[:3],
+        problem.heads, problem.seq_len_q, problem.head_dim, problem.sm_scale, splits,
+    )  # fmt: skip
+    constants: dict[str, object] = {
+        "BLOCK_M": tile.BLOCK_M,
+        "HEAD_DIM": problem.padded_head_dim,
+        "SHARES": max(1, min(MERGED_VALUES // values, 1 << (splits - 1).bit_length())),
+        "UPCAST": mask_constants(problem, True)["UPCAST"],
+        "num_warps": tile.num_warps,
+    }
+    return arguments, constants

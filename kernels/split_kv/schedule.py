@@ -1,0 +1,50 @@
+"""Flash-Decoding: a launch whose programs share a Q tile, each over a part of K and V, and one that merges."""
+
+import numpy as np
+
+from kernels.on_chip import tiled
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.row_walk import RowWalk
+from kernels.schedule import Launch, Schedule
+from kernels.tile_grid import TileGrid
+
+TARGET_PROGRAMS = 512  # a few waves on any GPU of 2026
+MAX_SPLITS = 128
+FLOAT32_BYTES = 4
+
+
+def splits_of(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
+    """(splits, KV tiles of each): enough for TARGET_PROGRAMS on whatever GPU, and no share empty; the last is shorter.
+
+    A share of which the mask shows a Q tile nothing still has its program.
+    """
+    q_tiles, kv_tiles = -(-problem.seq_len_q // tile.BLOCK_M), -(-problem.seq_len_kv // tile.BLOCK_N)
+    wanted = min(-(-TARGET_PROGRAMS // (problem.batch * problem.heads * q_tiles)), MAX_SPLITS, kv_tiles)
+    share_tiles = -(-kv_tiles // wanted)
+    return -(-kv_tiles // share_tiles), share_tiles
+
+
+def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
+    """split reads Q once for each share, K and V once for each Q tile, and writes acc, m and l of each share.
+
+    merge reads those and writes O and LSE, once. In split the Q tiles run fastest: neighbours read the same share of K
+    and V, from HBM once; with the shares fastest every one of them would be in flight at once and have to wait in L2.
+    """
+    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+    splits, share_tiles = splits_of(problem, tile)
+    share = np.repeat(np.arange(splits), grid.q_tiles)
+    q_tile = np.tile(np.arange(grid.q_tiles), splits)
+    at_end = {"acc": problem.head_dim * FLOAT32_BYTES, "m": FLOAT32_BYTES, "l": FLOAT32_BYTES}
+    walk = RowWalk(grid, q_tile, share * share_tiles, np.minimum((share + 1) * share_tiles, grid.kv_tiles), at_end)
+    stages = tile.num_stages
+    streams = f"one step, {stages} in flight" if stages > 1 else "one step"
+    held = tiled(problem, tile.BLOCK_M, tile.BLOCK_N, "all steps", streams, "all steps")
+    size, partial = problem.tensor_bytes, temporaries(problem, tile)
+    merge = Launch("merge", {name: partial[name] for name in at_end}, {name: size[name] for name in ("o", "lse")})
+    return Schedule("split_kv", problem, (Launch.of_walk("split", walk, held), merge))
+
+
+def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
+    """The state of every row in each of its shares, in float32, and LSE."""
+    row, (splits, _) = problem.tensor_bytes["lse"], splits_of(problem, tile)
+    return {"acc": splits * row * problem.head_dim, "m": splits * row, "l": splits * row, "lse": row}
