@@ -6,12 +6,14 @@ from app.launch_chart import launch_title
 from app.picture import Table
 from app.selection import Comparison
 from app.style import traffic
+from kernels.problem import TileConfig
 from profiler.run import Run
 
 TITLE = "Kernels that ran"
 CAPTION = "In the order in which they ran; a library chooses its own."
 COUNTED = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes")
 COLUMNS = ("run", "launch", "HBM read", "HBM write", "L2↔SM", "kernel")
+KERNELS_LAUNCHED = "kernels_launched"
 WHY_NOT = "This kernel was not counted by itself."
 
 
@@ -43,9 +45,31 @@ def kernels_that_ran(shown: Comparison) -> Table | None:
     )
 
 
+def kernels_of_libraries(shown: Comparison) -> Table | None:
+    """For each Run that is one call of a library, the kernels that the call really started; None without such a Run."""
+    rows, reasons = [], []
+    for name, run in zip(shown.names, shown.runs, strict=True):
+        if not _is_one_call(run):
+            continue
+        told = run.find(KERNELS_LAUNCHED)
+        rows.append((name, ", then ".join(kernel.kernel for kernel in run.kernels) or "–"))
+        reasons.append(("", "" if run.kernels or told is None else told.note))
+    if not rows:
+        return None
+    caption = "One call each; what it started, by the names that the driver knows."
+    return Table("What the libraries ran", caption, ("run", "kernel"), tuple(rows), tuple(reasons))
+
+
+def _is_one_call(run: Run) -> bool:
+    """Whether all that is known beforehand of its kernels is that one call starts them."""
+    work = run.workload
+    launches = work.attention_kernel.schedule(work.problem, work.tile or TileConfig()).launches
+    return len(launches) == 1 and launches[0].walk is None
+
+
 def _source(run: Run) -> str:
     """Who named a Run's kernels: a Run holds one list, of the first that could, callbacks before ncu."""
-    if run.value("kernels_launched"):
+    if run.value(KERNELS_LAUNCHED):
         return "CUPTI's callbacks"
     if any(m.source == "ncu" and m.value is not None for m in run.measurements):
         return "ncu"

@@ -1,14 +1,22 @@
 """Problems that broke attention kernels elsewhere, and how close to float64 every kernel must come on them."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import pytest
 import torch
 
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.base import AttentionKernel, GpuLimits, all_kernels
+from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
 from kernels.reference import reference
 from kernels.run import Output
 from profiler.bench import draw_inputs
+from profiler.device import detect, limits
 
+MOST_STEPS = 120  # of an interpreted problem, at about 5 ms each where a program owns one query
+
+Case = tuple[AttentionProblem, TileConfig]
 Forward = Callable[..., Output]
 
 # Of Σ p·|v|: six roundings, twice what S, P and O rounded once each came to; in float32 three times the worst dot.
@@ -19,7 +27,7 @@ T16, T32, T64 = (TileConfig(size, size, num_stages=2) for size in (16, 32, 64))
 WIDE, TALL = TileConfig(16, 64), TileConfig(64, 16)
 
 # batch, heads, kv_heads, seq_len_q, seq_len_kv, head_dim, dtype, causal, window
-CASES: dict[str, tuple[AttentionProblem, TileConfig]] = {
+CASES: dict[str, Case] = {
     "one_query_one_key": (AttentionProblem(1, 1, 1, 1, 1, 64), T16),
     "shorter_than_a_block": (AttentionProblem(1, 40, 40, 8, 8, 128), T16),
     "decode": (AttentionProblem(1, 32, 32, 1, 20, 128), T32),
@@ -46,6 +54,61 @@ CASES: dict[str, tuple[AttentionProblem, TileConfig]] = {
     "gqa_6_over_2": (AttentionProblem(2, 6, 2, 37, 50, 32, causal=True), T32),
     "mqa_5_over_1": (AttentionProblem(1, 5, 1, 20, 33, 64), T16),
 }
+
+
+def here() -> GpuLimits | None:
+    """The GPU that this process runs kernels on; None where it interprets them."""
+    return None if os.environ.get("TRITON_INTERPRET") else next((limits(gpu) for gpu in detect()), None)
+
+
+def takes(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig = T16) -> bool:
+    """Whether the kernel runs the problem here. What it refuses is no test of it; tests/test_library.py says what."""
+    try:
+        kernel.refuse(problem, kernel.cut(problem, tile), here())
+    except Refused:
+        return False
+    return True
+
+
+def is_slow(kernel: AttentionKernel) -> bool:
+    """Whether it takes seconds to begin with a problem: torch compiles FlexAttention on a GPU for each anew."""
+    return kernel.name == "flex" and here() is not None
+
+
+def in_time(
+    kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig = T16, most: int = MOST_STEPS
+) -> AttentionProblem:
+    """The problem, or its last queries where each is a program and interpreting them all would take seconds.
+
+    Masks are aligned bottom-right, so the last queries see what they see in the whole problem.
+    """
+    walk = kernel.schedule(problem, tile).walk
+    if here() is not None or walk is None or walk.grid.BLOCK_M > 1 or walk.total_steps <= most:
+        return problem
+    return replace(problem, seq_len_q=max(1, problem.seq_len_q * most // walk.total_steps))
+
+
+def takers(*problems: AttentionProblem, tile: TileConfig = T16) -> pytest.MarkDecorator:
+    """Parametrize `kernel` with those that take all of the problems."""
+    found = [kernel for kernel in all_kernels().values() if all(takes(kernel, problem, tile) for problem in problems)]
+    return pytest.mark.parametrize("kernel", found, ids=[kernel.name for kernel in found])
+
+
+def in_every_dtype(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
+    """Parametrize `kernel`, `problem` and `tile`: each case in each dtype for every kernel that takes it.
+
+    A slow kernel has each case once, one after the other in another dtype.
+    """
+    found = []
+    for row, (name, (shape, tile)) in enumerate(cases.items()):
+        for column, dtype in enumerate(ELEMENT_BYTES):
+            problem = replace(shape, dtype=dtype)
+            found += [
+                pytest.param(kernel, in_time(kernel, problem, tile), tile, id=f"{name}-{dtype}-{kernel.name}")
+                for kernel in all_kernels().values()
+                if takes(kernel, problem, tile) and (row % len(ELEMENT_BYTES) == column or not is_slow(kernel))
+            ]
+    return pytest.mark.parametrize(("kernel", "problem", "tile"), found)
 
 
 def draw(problem: AttentionProblem, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

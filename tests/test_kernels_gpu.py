@@ -22,11 +22,10 @@ from profiler.state_trace import MAX_TIMED_PROGRAMS, record_timeline
 from profiler.store import load
 from profiler.worker import Worker, worker_for
 from profiler.workload import Workload, workloads
-from tests.attention_cases import T64, check, draw
+from tests.attention_cases import T64, check, draw, in_every_dtype, takers
 from tests.faults import break_flash, mend_flash
 from tests.test_kernels import (  # noqa: F401 - collected here once more, with this module's device
     FLASH,
-    KERNELS,
     test_a_nan_without_a_mask_reaches_every_query,
     test_a_strided_head_dim_is_refused_by_name,
     test_causal_is_aligned_bottom_right,
@@ -44,6 +43,9 @@ from tests.test_kernels import (  # noqa: F401 - collected here once more, with 
 from tests.test_state_trace import (  # noqa: F401
     test_acc_is_the_chosen_q_tile_and_its_norms_agree,
     test_equals_exact_prefixes,
+    test_every_kernel_that_records_writes_exact_states_whose_merge_is_the_row,
+    test_sawtooth_is_recorded_in_the_order_of_each_program,
+    test_scores_are_those_of_q_and_k,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned")]
@@ -53,6 +55,12 @@ GPU = "cuda:0"
 GIB = 2**30
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 LONG_TILE = TileConfig(128, 64, num_warps=8, num_stages=3)
+TAIL_OF_LONG = [AttentionProblem(1, 8, 2, 4096, 8192, 128, "bfloat16", causal) for causal in (False, True)]
+FAR = AttentionProblem(1, 3, 3, 53_936, 53_936, 128)
+HEAD_DIMS = {
+    f"head_dim_{size}": (AttentionProblem(2, 4, 2, 1025, 1025, size, causal=True), TileConfig(64, 32, num_stages=2))
+    for size in (16, 63, 64, 80, 96, 128, 256)
+}
 SMALL = workloads(("naive", "flash"), AttentionProblem(1, 2, 1, 200, 300, 64, causal=True), T64, GPU)
 PATIENCE = 120.0
 
@@ -81,12 +89,9 @@ def need_free(size: int) -> None:
         pytest.skip(f"Needs {size / GIB:.0f} GiB of GPU memory, {free / GIB:.0f} are free.")
 
 
-@KERNELS
-@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
-@pytest.mark.parametrize("head_dim", [16, 63, 64, 80, 96, 128, 256])
-def test_every_head_dim(kernel: AttentionKernel, head_dim: int, dtype: str) -> None:
-    problem = AttentionProblem(2, 4, 2, 1025, 1025, head_dim, dtype, causal=True)
-    check(kernel.forward, problem, TileConfig(64, 32, num_stages=2), draw(problem, GPU))
+@in_every_dtype(HEAD_DIMS)
+def test_every_head_dim(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> None:
+    check(kernel.forward, problem, tile, draw(problem, GPU))
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
@@ -98,24 +103,22 @@ def test_every_tile_gives_the_same(block_m: int, block_n: int, num_warps: int, n
     check(FLASH, problem, TileConfig(block_m, block_n, num_warps, num_stages), draw(problem, GPU))
 
 
-@KERNELS
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_long_sequence(kernel: AttentionKernel, causal: bool) -> None:
-    problem = AttentionProblem(1, 8, 2, 4096, 8192, 128, "bfloat16", causal)
+@takers(*TAIL_OF_LONG, tile=LONG_TILE)
+@pytest.mark.parametrize("problem", TAIL_OF_LONG, ids=str)
+def test_a_long_sequence(kernel: AttentionKernel, problem: AttentionProblem) -> None:
     check(kernel.forward, problem, LONG_TILE, draw(problem, GPU))
 
 
-@KERNELS
+@takers(FAR, tile=LONG_TILE)
 def test_offsets_beyond_two_to_the_31(kernel: AttentionKernel) -> None:
     """The last 3 of 106 heads of one fused QKV tensor of 53,936 tokens; naive writes 8.7e9 scores on top."""
-    problem = AttentionProblem(1, 3, 3, 53_936, 53_936, 128)
-    scores = 2 * problem.score_bytes if kernel.name == "naive" else 0
+    scores = 2 * FAR.score_bytes if kernel.name == "naive" else 0
     need_free(scores + 12 * GIB)
     fused = torch.randn(1, 53_936, 3, 106, 128, device=GPU, dtype=torch.float16)
     q, k, v = (part[:, :, 0, -3:].transpose(1, 2) for part in fused.split(1, dim=2))
     assert fused.numel() > 2**31 and v.storage_offset() + 53_935 * v.stride(2) > 2**31
     rows = torch.tensor([0, 1, 30_000, 53_900, 53_935])
-    check(kernel.forward, problem, LONG_TILE, (q, k, v), finite=True, rows=rows)
+    check(kernel.forward, FAR, LONG_TILE, (q, k, v), finite=True, rows=rows)
 
 
 def test_70_000_batches_and_heads() -> None:
@@ -163,7 +166,7 @@ def test_shared_memory_is_that_of_the_launched_kernel(tile: TileConfig, head_dim
         admit_all((Workload("flash", problem, tile, GPU),))
     except Refused as refusal:
         pytest.skip(str(refusal))
-    arguments, constants = launch_arguments(q, k, v, torch.empty_like(q), lse, problem, tile, finite=True)
+    arguments, constants = launch_arguments((q, k, v, torch.empty_like(q), lse), problem, tile, finite=True)
     launched = flash_forward[grid(problem, tile)](*arguments, **constants)
     told = all_kernels()["flash"].shared_memory(problem, tile)
     assert told == launched.metadata.shared > 0
@@ -246,7 +249,7 @@ def test_peak_memory_is_what_was_predicted(long_runs: dict[str, Run], kernel: st
     run = long_runs[kernel]
     peak, baseline = run.value("peak_allocated_bytes"), run.value("baseline_allocated_bytes")
     assert peak is not None and baseline is not None
-    temporaries = run.workload.attention_kernel.temporaries(LONG)
+    temporaries = run.workload.attention_kernel.temporaries(LONG, LONG_TILE)
     expected = LONG.tensor_bytes["o"] + sum(temporaries.values())
     assert peak - baseline == pytest.approx(expected, rel=0.01)
 

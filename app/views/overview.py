@@ -9,6 +9,7 @@ from app.answer import figures, headline, kind_in_words
 from app.bars import Axis, Bar, Group, bars
 from app.devices import why_no_gpu
 from app.four_kinds import FOUR_KINDS, Bytes
+from app.kernel_table import kernels_of_libraries
 from app.kinds_chart import kinds_chart
 from app.launch_chart import launch_title
 from app.launch_stacks import launch_stacks
@@ -39,7 +40,14 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     )
     drawn = [picture for picture in pictures if picture is not None]
     tables = [
-        table for table in (_errors(comparison), while_it_ran(comparison), _missing(comparison)) if table is not None
+        table
+        for table in (
+            _errors(comparison),
+            kernels_of_libraries(comparison),
+            while_it_ran(comparison),
+            _missing(comparison),
+        )
+        if table is not None
     ]
     return Sheet(headline(comparison), figures(comparison), (*drawn, *tables))
 

@@ -1,0 +1,58 @@
+"""Library kernels: torch's attention with one backend forced at a time, and FlexAttention."""
+
+from functools import partial
+
+from kernels.base import AttentionKernel
+from kernels.library.limits import refuse_cudnn, refuse_flash_attention_2, refuse_flex, refuse_mem_efficient
+from kernels.library.schedule import FLEX, SDPA, block_list_bytes, schedule
+
+KERNELS = (
+    AttentionKernel(
+        name="cudnn",
+        title="cuDNN",
+        rung=70,
+        schedule=partial(schedule, "cudnn", SDPA, writes_lse=False),
+        temporaries=lambda problem, tile: {},
+        refuse=refuse_cudnn,
+        is_tiled=False,
+        is_triton=False,
+        folder="library",
+        entry="cudnn",
+    ),
+    AttentionKernel(
+        name="flash_attention_2",
+        title="FlashAttention-2",
+        rung=71,
+        schedule=partial(schedule, "flash_attention_2", SDPA, writes_lse=True),
+        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        refuse=refuse_flash_attention_2,
+        is_tiled=False,
+        is_triton=False,
+        folder="library",
+        entry="flash_attention_2",
+    ),
+    AttentionKernel(
+        name="mem_efficient",
+        title="Memory-efficient",
+        rung=72,
+        schedule=partial(schedule, "mem_efficient", SDPA, writes_lse=False),
+        temporaries=lambda problem, tile: {},
+        refuse=refuse_mem_efficient,
+        is_tiled=False,
+        is_triton=False,
+        folder="library",
+        entry="mem_efficient",
+    ),
+    AttentionKernel(
+        name="flex",
+        title="FlexAttention",
+        rung=73,
+        schedule=partial(schedule, "flex", FLEX, writes_lse=True),
+        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]} | block_list_bytes(problem),
+        refuse=refuse_flex,
+        is_tiled=False,
+        is_triton=False,
+        folder="library",
+        entry="flex",
+    ),
+)
