@@ -1,103 +1,40 @@
-"""Which SM ran which program, when: measured times as lanes, and what they add up to."""
-
-from dataclasses import dataclass
-from functools import lru_cache
+"""Lanes drawn: a bar for each program in the lane of its SM, and what they say in words."""
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from app.style import DARK, TENSOR, Theme, seconds, template
-from kernels.problem import Int64Array
-from profiler.codec import NotARun
-from profiler.run import ProgramTrace
+from app.lane_shades import Shades, by_time, by_wave, ramp
+from app.lanes import Lanes, lanes
+from app.style import TENSOR, Theme, seconds, template
+
+__all__ = ["MOST_BARS", "lanes", "story", "timeline"]
 
 MOST_BARS = 4000
-MOST_PROGRAMS = 2**17
-TIME_BINS = 400
+TIME_BINS, MOST_CELLS = 400, 500_000  # moments at which many lanes are sampled; fewer where there are too many
+TARGETS, MOST_TARGETS = 160, 40_000  # moments at which a lane can be clicked; the same
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """A ProgramTrace unpacked: SM, start and end in ns of each program, int64 [programs].
-
-    `slot` tells programs apart that share an SM at the same time; `wave` counts the programs before it in its slot.
-    """
-
-    sm: Int64Array
-    start: Int64Array
-    end: Int64Array
-    slot: Int64Array
-    wave: Int64Array
-
-    @property
-    def at_once(self) -> int:
-        """The most programs that ran at one moment."""
-        time = np.concatenate([self.end, self.start])
-        step = np.repeat([-1, 1], len(self.start))
-        # Of equal times the ends come first, as they stand first.
-        return int(step[np.argsort(time, kind="stable")].cumsum().max())
-
-    @property
-    def waves(self) -> int:
-        """How often that many programs are needed to get through all of them."""
-        return -(-len(self.start) // self.at_once)
-
-    @property
-    def longest_queue(self) -> int:
-        """Programs that the busiest slot of an SM ran one after another."""
-        return int(self.wave.max()) + 1
-
-    @property
-    def sms(self) -> int:
-        """SMs that ran at least one program."""
-        return len(np.unique(self.sm))
-
-    @property
-    def slots(self) -> int:
-        """Programs that shared the fullest SM at one time."""
-        return int(self.slot.max()) + 1
+def time_unit(found: Lanes) -> tuple[str, float]:
+    """The unit of a time axis, and how many ns it has."""
+    return ("ms", 1e6) if found.duration >= 1e6 else ("µs", 1e3)
 
 
-@lru_cache(maxsize=8)
-def lanes(trace: ProgramTrace) -> Lanes | None:
-    """The lanes of a trace; None where its arrays do not fit together or hold too many, as an imported one's may."""
-    if trace.sm.nbytes > MOST_PROGRAMS * 8:
-        return None
-    try:
-        sm, start, end = (part.numpy().astype(np.int64).ravel() for part in (trace.sm, trace.start_ns, trace.end_ns))
-    except NotARun:
-        return None
-    if not len(sm) == len(start) == len(end) or len(sm) == 0 or (end < start).any() or start.min() < 0 or sm.min() < 0:
-        return None
-    slot, wave = np.zeros_like(sm), np.zeros_like(sm)
-    free: dict[int, list[int]] = {}
-    count: dict[tuple[int, int], int] = {}
-    for program in np.argsort(start, kind="stable").tolist():
-        here = free.setdefault(int(sm[program]), [])
-        # The clock ticks: a program may seem to begin one tick before its forerunner ended.
-        place = next((i for i, until in enumerate(here) if until <= start[program] + trace.timer_step_ns), len(here))
-        here[place : place + 1] = [int(end[program])]
-        slot[program], wave[program] = place, count.get((int(sm[program]), place), 0)
-        count[int(sm[program]), place] = int(wave[program]) + 1
-    return Lanes(sm, start, end, slot, wave)
-
-
-def timeline(found: Lanes, program: int, theme: Theme) -> go.Figure:
+def timeline(found: Lanes, program: int, theme: Theme, shades: Shades | None = None) -> go.Figure:
     """One lane for each program that an SM holds at once; the chosen program is filled in P's colour.
 
-    Bars alternate from pale to strong from one program to the next. Where there are too many programs for bars, the
-    lanes are sampled at TIME_BINS moments, and a program is the stronger the longer it ran.
+    Without `shades`, few programs are shaded by wave and many by time. Where there are too many programs for bars, the
+    lanes are sampled (see `time_bins`). A click finds a program's number in `customdata`.
     """
-    height = 380 if len(found.sm) <= MOST_BARS else 520
-    scale = ["#1F5A5C", "#2BA39B"] if theme is DARK else ["#A9CFD0", "#3F9A95"]
-    unit, factor = ("ms", 1e6) if found.end.max() >= 1e6 else ("µs", 1e3)
-    if len(found.sm) <= MOST_BARS:
-        traces = [_lanes_of(found, found.wave % 2 == parity, factor, scale[parity]) for parity in (0, 1)]
-        traces.append(_named(found, factor))
+    is_few = len(found.sm) <= MOST_BARS
+    shown = shades or (by_wave if is_few else by_time)(found, None)
+    colours = ramp(theme, shown.count)
+    unit, factor = time_unit(found)
+    if is_few:
+        traces = [_paths(found, shown.shade == shade, factor, colour) for shade, colour in enumerate(colours)]
     else:
-        pale = ["#1D3B42", "#2BA39B", "#D6F5F1"] if theme is DARK else ["#DDEBEC", "#5FA9A5", "#074F4B"]
-        traces = [_durations(found, factor, pale, theme)]
+        traces = [_cells(found, shown, factor, colours)]
+    traces.append(_targets(found, factor))
     if program < len(found.sm):
         traces.append(_bar(found, program, factor))
     lanes_range = [int(found.sm.max()) + 1, -1]
@@ -105,18 +42,25 @@ def timeline(found: Lanes, program: int, theme: Theme) -> go.Figure:
     axis = {"fixedrange": True, "ticks": "", "automargin": False}
     layout = {
         "template": template(theme),
-        "height": height,
+        "height": 380 if is_few else 520,
         "showlegend": False,
         "barmode": "overlay",
         "bargap": 0,
         "margin": {"l": 21 + 6 * len(str(lanes_range[0])), "b": 37, "t": 13},
         "xaxis": axis | {"title": {"text": f"time after the first start, {unit}"}, "rangemode": "tozero"},
         "yaxis": axis | {"title": {"text": "SM"}, "range": lanes_range, "showgrid": False, "zeroline": False},
+        "dragmode": False,
+        "hovermode": "closest",
     }
     return go.Figure(traces, layout)
 
 
-def _lanes_of(found: Lanes, which: NDArray[np.bool_], factor: float, colour: str) -> go.Scatter:
+def time_bins(found: Lanes) -> int:
+    """At how many moments lanes are sampled where there are more than MOST_BARS programs."""
+    return min(TIME_BINS, MOST_CELLS // ((int(found.sm.max()) + 1) * found.slots))
+
+
+def _paths(found: Lanes, which: NDArray[np.bool_], factor: float, colour: str) -> go.Scatter:
     """These programs in their lanes, all of them one path: a bar for each would be slow to draw."""
     start, end = found.start[which] / factor, found.end[which] / factor
     top = found.sm[which] - 0.5 + found.slot[which] / found.slots
@@ -132,18 +76,49 @@ def _lanes_of(found: Lanes, which: NDArray[np.bool_], factor: float, colour: str
     )
 
 
-def _named(found: Lanes, factor: float) -> go.Heatmap:
-    """Nothing to be seen, and under the mouse the name of the program that runs there."""
-    program = _sampled(found)
-    runs = program >= 0
+def _cells(found: Lanes, shades: Shades, factor: float, colours: list[str]) -> go.Heatmap:
+    """The shade of the program that runs in each lane at the middle of each of some stretches; −1, blank, for none."""
+    bins = time_bins(found)
+    program, moment = found.running_at(bins)
+    shade = np.full(((int(found.sm.max()) + 1) * found.slots, bins), -1, dtype=np.int8)
+    shade[found.sm[program] * found.slots + found.slot[program], moment] = shades.shade[program]
+    width, steps = found.stretch(bins) / factor, np.arange(shades.count + 2) / (shades.count + 1)
+    shown = ["rgba(0,0,0,0)", *colours]
+    scale = [[float(steps[i + end]), colour] for i, colour in enumerate(shown) for end in (0, 1)]
     return go.Heatmap(
-        z=np.where(runs, program, np.nan).astype(np.float32),
-        **_moments(found, factor),
-        customdata=np.where(runs, found.wave[program], 0),
-        opacity=0,
+        z=shade,
+        x0=width / 2,
+        dx=width,
+        y0=-0.5 + 0.5 / found.slots,
+        dy=1 / found.slots,
+        zmin=-1.5,
+        zmax=shades.count - 0.5,
+        colorscale=scale,
         showscale=False,
-        hovertemplate="program %{z:.0f} on SM %{y:.0f}, %{customdata} before it<extra></extra>",
-        hoverongaps=False,
+        hoverinfo="skip",
+    )
+
+
+def _targets(found: Lanes, factor: float) -> go.Scatter:
+    """Points along every lane that say and can be asked which program runs there; neither a path nor a map can.
+
+    All but one are left undrawn, which they need not be to be found: as nodes of their own they would be slow.
+    """
+    moments = max(1, min(TARGETS, MOST_TARGETS // found.at_once))
+    program, moment = found.running_at(moments)
+    time = (moment + 0.5) * found.stretch(moments)
+    if len(found.sm) <= MOST_BARS:
+        # A program that ran between two moments has its own point.
+        unseen = np.setdiff1d(np.arange(len(found.sm)), program)
+        program = np.concatenate([program, unseen])
+        time = np.concatenate([time, (found.start[unseen] + found.end[unseen]) / 2])
+    return go.Scatter(
+        x=(time / factor).astype(np.float32),
+        y=(found.sm[program] - 0.5 + (found.slot[program] + 0.5) / found.slots).astype(np.float32),
+        mode="markers",
+        marker={"size": 4, "color": "rgba(0,0,0,0)", "maxdisplayed": 1},
+        customdata=np.stack([program, found.wave[program], found.sm[program]], axis=1).astype(np.int32),
+        hovertemplate="program %{customdata[0]} on SM %{customdata[2]}, %{customdata[1]} before it<extra></extra>",
     )
 
 
@@ -162,48 +137,8 @@ def _bar(found: Lanes, program: int, factor: float) -> go.Bar:
     )
 
 
-def _sampled(found: Lanes) -> Int64Array:
-    """[lanes, TIME_BINS] the program that runs in a lane at the middle of each of equal stretches; -1 for none."""
-    width = _stretch(found)
-    # A program runs at the moments from its first to before its last.
-    first, last = (np.ceil(time / width - 0.5).astype(np.int64) for time in (found.start, found.end))
-    counts = last - first
-    program = np.repeat(np.arange(len(counts)), counts)
-    moment = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + first[program]
-    lane = found.sm[program] * found.slots + found.slot[program]
-    running = np.full(((int(found.sm.max()) + 1) * found.slots, TIME_BINS), -1, dtype=np.int64)
-    running[lane, moment] = program
-    return running
-
-
-def _stretch(found: Lanes) -> float:
-    """Length of each of TIME_BINS stretches in ns; a clock may be too coarse to see any time pass."""
-    return max(1.0, float(found.end.max())) / TIME_BINS
-
-
-def _moments(found: Lanes, factor: float) -> dict[str, float]:
-    """Where the cells of a sampled map lie."""
-    width = _stretch(found) / factor
-    return {"x0": width / 2, "dx": width, "y0": -0.5 + 0.5 / found.slots, "dy": 1 / found.slots}
-
-
-def _durations(found: Lanes, factor: float, scale: list[str], theme: Theme) -> go.Heatmap:
-    """How long the program took that runs in a lane at each of TIME_BINS moments; blank where none runs."""
-    program = _sampled(found)
-    took = np.where(program >= 0, (found.end - found.start)[program] * 1e-3, np.nan)
-    title = {"text": "program took, µs", "side": "right", "font": {"color": theme.muted, "size": 12}}
-    return go.Heatmap(
-        z=took.astype(np.float32),
-        **_moments(found, factor),
-        colorscale=scale,
-        colorbar={"thickness": 8, "outlinewidth": 0, "nticks": 5, "title": title, "tickfont": {"color": theme.muted}},
-        hovertemplate="SM %{y:.0f}: a program that took %{z:.3g} µs<extra></extra>",
-        hoverongaps=False,
-    )
-
-
-def story(found: Lanes, program: int) -> str:
-    """What the lanes say, as one sentence, and where the chosen program ran."""
+def story(found: Lanes, program: int, shades: Shades | None = None) -> str:
+    """What the lanes say, how they are drawn, and where the chosen program ran."""
     words = (
         f"{len(found.sm):,} programs on {found.sms} SMs, at most {found.at_once:,} at once ({found.slots} on an SM): "
         f"{found.waves} wave{'s' if found.waves > 1 else ''}."
@@ -211,12 +146,8 @@ def story(found: Lanes, program: int) -> str:
     if found.longest_queue > found.waves:
         words += f" The busiest lane ran {found.longest_queue} one after another."
     lane = "a lane for each SM" if found.slots == 1 else f"{found.slots} lanes for each SM"
-    how = (
-        "pale and strong alternate from program to program"
-        if len(found.sm) <= MOST_BARS
-        else "the stronger, the longer the program took"
-    )
-    words += f" Drawn: {lane}, {how}."
+    shown = shades or (by_wave if len(found.sm) <= MOST_BARS else by_time)(found, None)
+    words += f" Drawn: {lane}; {shown.words}."
     if program >= len(found.sm):
         return words
     start, end = found.start[program] * 1e-9, found.end[program] * 1e-9

@@ -1,0 +1,54 @@
+"""What the programs of a measured timeline worked on: head, tiles, requested bytes; from the Run's schedule."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from app.lanes import Lanes
+from app.subject import schedule_of
+from kernels.problem import Int64Array
+from kernels.walk import Walk
+from profiler.run import Run
+
+
+def walk_of(run: Run, found: Lanes) -> Walk | None:
+    """The Walk of a Run's programs; None where its schedule does not have as many as ran."""
+    walk = schedule_of(run).walk
+    return walk if walk is not None and walk.total_programs == len(found.sm) else None
+
+
+def kv_tile_at(walk: Walk, program: Int64Array, step: Int64Array) -> Int64Array:
+    """The KV tile that each program has at hand at its step, -1 for none; arrays of one length."""
+    pairs = zip(program.tolist(), step.tolist(), strict=True)
+    tiles = (walk.tile_of(*pair)[1] for pair in pairs)
+    return np.fromiter((-1 if tile is None else tile for tile in tiles), np.int64, len(program))
+
+
+@lru_cache(maxsize=16)
+def requested(walk: Walk) -> Int64Array:
+    """Bytes that each program of one (batch, head) asks to read and to write, int64 [programs]."""
+    moved = walk.bytes_until(0, walk.steps).values()
+    return np.asarray(sum(read + written for read, written in moved))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one program works on: (batch, head), first and last Q tile and KV tile, bytes asked for."""
+
+    batch: int
+    head: int
+    q_tiles: tuple[int, int]
+    kv_tiles: tuple[int, int] | None  # None where the mask hides all
+    steps: int
+    requested_bytes: int
+
+    @classmethod
+    def of(cls, walk: Walk, program: int) -> "Work":
+        """The work of a program, counted over the whole launch."""
+        batch_head, p = divmod(program, walk.programs)
+        batch, head = divmod(batch_head, walk.grid.problem.heads)
+        steps = int(walk.steps[p])
+        (q_first, kv_first), (q_last, kv_last) = walk.tile_of(program, 0), walk.tile_of(program, steps - 1)
+        kv_tiles = None if kv_first is None or kv_last is None else (kv_first, kv_last)
+        return cls(batch, head, (q_first, q_last), kv_tiles, steps, int(requested(walk)[p]))
