@@ -1,0 +1,90 @@
+"""Which Runs the walk-through speaks of: those shown, and the recorded ones that stand in where these cannot tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from app.peak_check import possible_hbm
+from app.recorded import EXAMPLES
+from app.selection import compare
+from app.softmax_recording import recording
+from app.subject import Subject
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.schedule import Schedule
+from profiler.codec import NotARun
+from profiler.device import limits
+from profiler.run import Run
+from profiler.store import StoreError, load
+
+RECORDED = EXAMPLES / "full_8k.json"
+ARTICLE = AttentionProblem(1, 32, 32, 8192, 8192, 128, "bfloat16")
+ARTICLE_TILE = TileConfig(64, 64)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The problem at hand, its tile, and the newest Run of each kernel on it; the article's without any Run."""
+
+    problem: AttentionProblem
+    tile: TileConfig
+    runs: dict[str, Run]
+
+    @property
+    def is_article(self) -> bool:
+        """True where no Run is shown."""
+        return not self.runs
+
+    def schedule(self, kernel: str) -> Schedule | None:
+        """The kernel's schedule for this problem; None where there is no such kernel or it refuses the problem."""
+        if kernel not in all_kernels():
+            return None
+        run = self.runs.get(kernel)
+        tile = run.workload.tile if run is not None and run.workload.tile is not None else self.tile
+        try:
+            return Subject(kernel, kernel, self.problem, all_kernels()[kernel].cut(self.problem, tile)).schedule
+        except Refused:
+            return None
+
+    def why_not(self, kernel: str) -> str:
+        """The kernel's own sentence on why it cannot run on the Runs' device; empty where it can, or none is known."""
+        offered = all_kernels()[kernel]
+        device = next((run.device for run in self.runs.values()), None)
+        try:
+            tile = offered.cut(self.problem, self.tile)
+            offered.refuse(self.problem, tile, None if device is None else limits(device))
+        except Refused as refusal:
+            return str(refusal)
+        return ""
+
+    def traced(self) -> Run | None:
+        """The flash Run, else another one, that recorded its softmax state."""
+        found = sorted(self.runs.values(), key=lambda run: run.workload.kernel != "flash")
+        return next((run for run in found if recording(run) is not None), None)
+
+    def pair(self) -> tuple[Run, Run] | None:
+        """naive and flash, where HBM bytes of both are known."""
+        found = [self.runs[name] for name in ("naive", "flash") if name in self.runs]
+        known = [run for run in found if possible_hbm(run).value is not None]
+        return (known[0], known[1]) if len(known) == 2 else None
+
+
+def shown(runs: Sequence[Run]) -> Shown:
+    """The comparable Runs by kernel, the newest of each."""
+    found = compare(runs).runs
+    if not found:
+        return Shown(ARTICLE, ARTICLE_TILE, {})
+    # A kernel without m and l is not cut along both queries and keys, and its tile says nothing of the others'.
+    cut_twice = [run for run in found if all_kernels()[run.workload.kernel].has_trace]
+    tiles = [run.workload.tile for run in sorted(cut_twice, key=lambda run: run.workload.kernel != "flash")]
+    tile = next((tile for tile in tiles if tile is not None), ARTICLE_TILE)
+    return Shown(found[-1].workload.problem, tile, {run.workload.kernel: run for run in found})
+
+
+@cache
+def recorded() -> Shown | None:
+    """The Runs of the article's shape that ship with Bytescope; None where their file is missing or damaged."""
+    try:
+        return shown(load(RECORDED))
+    except (NotARun, StoreError):
+        return None
