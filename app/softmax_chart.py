@@ -10,6 +10,7 @@ from app.style import DARK, STATE, Theme, shade, template
 
 MOST_MARKERS = 160
 MOST_BARS = 400
+MOST_NAMED = 6  # states whose beginnings have room for a label
 MAP_ROWS, MAP_COLUMNS = 256, 512
 PANELS = (
     ("m", "m  running maximum"),
@@ -37,7 +38,10 @@ def row_panels(state: RowState, kv_tile: int | None, theme: Theme, height: int =
         figure.update_yaxes(range=_span(getattr(state, name), name), nticks=4, row=place, col=1)
     visited = state.visited
     if len(visited):
-        figure.update_xaxes(range=[visited[0] - 0.7, visited[-1] + 0.7], dtick=1 if len(visited) <= 16 else None)
+        ends = [visited.min() - 0.7, visited.max() + 0.7]
+        figure.update_xaxes(range=ends, dtick=1 if len(visited) <= 16 else None)
+    for number, tile in enumerate(state.restarts, start=2):
+        _mark_restart(figure, state, int(tile), f"state {number}" if len(state.states) <= MOST_NAMED else "", theme)
     if kv_tile is not None and kv_tile in visited:
         figure.add_vline(kv_tile, line={"color": theme.muted, "width": 1, "dash": "dot"})
     figure.update_xaxes(fixedrange=True, tickformat=",d")
@@ -60,19 +64,18 @@ def _span(values: Floats, name: str) -> list[float] | None:
 
 
 def _line_and_points(state: RowState, name: str, theme: Theme) -> tuple[go.Scatter, go.Scatter]:
-    tiles, colour = np.arange(len(state.m)), shade(COLOUR[name], theme)
-    shape = "hv" if name == "m" else "linear"
+    colour, shape = shade(COLOUR[name], theme), "hv" if name == "m" else "linear"
     exact = go.Scatter(
-        x=tiles,
-        y=_finite(getattr(state, f"exact_{name}")),
+        x=_in_order(state, np.arange(len(state.m))),
+        y=_in_order(state, getattr(state, f"exact_{name}")),
         mode="lines",
         line={"color": STATE["exact"], "width": 1, "shape": shape},
         hovertemplate="exact %{y:.7g}<extra></extra>",
     )
     few = len(state.visited) <= MOST_MARKERS
     kernel = go.Scatter(
-        x=tiles,
-        y=_finite(getattr(state, name)),
+        x=_in_order(state, np.arange(len(state.m))),
+        y=_in_order(state, getattr(state, name)),
         mode="markers" if few else "lines",
         marker={"color": colour, "size": 6 if len(state.visited) <= 64 else 4},
         line={"color": colour, "width": 1.5, "shape": shape},
@@ -81,8 +84,22 @@ def _line_and_points(state: RowState, name: str, theme: Theme) -> tuple[go.Scatt
     return (exact, kernel) if few else (kernel, exact)
 
 
-def _finite(values: Floats) -> Floats:
-    return np.where(np.isfinite(values), values, np.nan)
+def _in_order(state: RowState, values: NDArray[np.generic]) -> Floats:
+    """Values by KV tile as the states meet the tiles, so that lines go where the program goes; a gap between states."""
+    parts = [np.append(np.where(np.isfinite(values[order]), values[order], np.nan), np.nan) for order in state.states]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def _mark_restart(figure: go.Figure, state: RowState, tile: int, label: str, theme: Theme) -> None:
+    """A line at the edge of a state's first tile; the label, if there is one, says which state begins there."""
+    edge = tile + (0.5 if state.is_backward else -0.5)
+    figure.add_vline(edge, line={"color": theme.muted, "width": 1.5 if label else 0.75})
+    if not label:
+        return
+    figure.add_annotation(
+        x=edge, y=1, yref="paper", text=label, showarrow=False, font={"size": 11, "color": theme.muted},
+        xanchor="right" if state.is_backward else "left", yanchor="top", xshift=-3 if state.is_backward else 3,
+    )  # fmt: skip
 
 
 def _alpha_bars(state: RowState, theme: Theme) -> go.Bar:
@@ -129,7 +146,10 @@ def over_rows(values: Floats, name: str, row_start: int, marks: tuple[int, int |
     if kv_tile is not None:
         figure.add_vline(kv_tile, line={"color": theme.ink, "width": 1, "dash": "dot"})
     stop = row_start + len(values)
-    figure.update_xaxes(title_text="KV tile", showgrid=False, fixedrange=True, tickformat=",d")
+    ends = [-0.5, values.shape[1] - 0.5]
+    figure.update_xaxes(
+        title_text="KV tile", range=ends, showgrid=False, zeroline=False, fixedrange=True, tickformat=",d"
+    )
     figure.update_yaxes(
         title_text="row", range=[stop - 0.5, row_start - 0.5], showgrid=False, fixedrange=True, tickformat=",d"
     )

@@ -1,7 +1,9 @@
-"""What a SoftmaxTrace says about one row: the state after every KV tile, and how far it is from the exact prefix."""
+"""What a SoftmaxTrace says about one row: its states in the order of their tiles, and how far they are from exact."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +12,10 @@ from profiler.codec import NotARun, PackedArray
 from profiler.run import SoftmaxTrace
 
 Floats = NDArray[np.float64]
+Order = NDArray[np.int64]  # KV tiles as a running state meets them
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def unpacked(array: PackedArray) -> Floats:
     """The array as float64, kept between redraws."""
     return np.asarray(array.numpy(), dtype=np.float64)
@@ -24,12 +27,13 @@ def is_whole(trace: SoftmaxTrace) -> bool:
     rows, tiles = trace.row_stop - trace.row_start, trace.m.shape[-1] if trace.m.shape else 0
     if rows <= 0 or tiles <= 0 or any(part.shape != (rows, tiles) for part in state) or len(trace.acc.shape) != 3:
         return False
+    scores = () if trace.scores is None else (trace.scores,)
     try:
-        for part in (*state, trace.acc):
+        for part in (*state, trace.acc, *scores):
             unpacked(part)
     except NotARun:
         return False
-    return trace.acc_start >= 0 and trace.acc_stride > 0
+    return trace.acc_start >= 0 and trace.acc_stride > 0 and all(len(part.shape) == 2 for part in scores)
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,23 @@ class Difference:
     relative: float
 
 
+class Total(NamedTuple):
+    """m and l of a whole row."""
+
+    m: float
+    l: float  # noqa: E741 - the name in the papers
+
+
 @dataclass(frozen=True)
 class RowState:
-    """One row's state after each KV tile, [kv_tiles], NaN where the mask skips the tile; m may be −inf."""
+    """One row's state after each KV tile, [kv_tiles], NaN where no state meets the tile; m may be −inf.
+
+    `states` are the tiles that each of the row's running states meets, in order: one, or several where programs share
+    the row.
+    """
 
     row: int
+    states: tuple[Order, ...]
     m: Floats
     l: Floats  # noqa: E741 - the name in the papers
     alpha: Floats
@@ -54,45 +70,89 @@ class RowState:
     exact_acc_norm: Floats
 
     @property
-    def visited(self) -> NDArray[np.int64]:
-        """KV tiles that the row's program visits, in order."""
-        return np.flatnonzero(~np.isnan(self.m))
+    def visited(self) -> Order:
+        """KV tiles that the row's programs visit, state by state in order."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.states])
+
+    @property
+    def restarts(self) -> Order:
+        """The first KV tile of every state but the first: m, l and acc start afresh there."""
+        return np.array([order[0] for order in self.states[1:]], dtype=np.int64)
+
+    @property
+    def is_backward(self) -> bool:
+        """True where the row's tiles are met from the last to the first."""
+        return any(len(order) > 1 and order[0] > order[-1] for order in self.states)
+
+    @property
+    def before(self) -> Floats:
+        """m before each tile, [kv_tiles]; −inf where a state starts, NaN where no state meets the tile."""
+        return np.asarray(before(self.m[None, :], self.states)[0])
 
     @property
     def rescale(self) -> Floats:
-        """alpha where something had been summed before."""
-        return rescale_factors(self.alpha[None, :], self.m[None, :]).ravel()
+        """alpha where something had been summed before; NaN elsewhere."""
+        return np.where(np.isfinite(self.before), self.alpha, np.nan)
 
     @property
-    def moves(self) -> NDArray[np.int64]:
-        """KV tiles that raised a maximum which was already finite: what was summed before had to be rescaled."""
-        visited = self.visited
-        before, after = self.m[visited[:-1]], self.m[visited[1:]]
-        return visited[1:][(after > before) & np.isfinite(before)]
+    def moves(self) -> Order:
+        """KV tiles, in order, that raised a finite maximum: what was summed before had to be rescaled."""
+        visited, earlier = self.visited, self.before
+        return visited[np.isfinite(earlier[visited]) & (self.m[visited] > earlier[visited])]
+
+    @property
+    def rescalable(self) -> int:
+        """Steps at which there was something to rescale: those whose maximum was finite before."""
+        return int(np.isfinite(self.before).sum())
+
+    @property
+    def total(self) -> Total:
+        """m and l of the whole row: the states' last ones, merged."""
+        m, l = merged(self.m[None, :], self.l[None, :], self.states)  # noqa: E741
+        return Total(float(m[0]), float(l[0]))
+
+    @property
+    def exact_total(self) -> Total:
+        """The same from the exact values."""
+        m, l = merged(self.exact_m[None, :], self.exact_l[None, :], self.states)  # noqa: E741
+        return Total(float(m[0]), float(l[0]))
 
     def difference(self, name: str) -> Difference | None:
         """Kernel against exact for "m", "l" or "acc_norm"; None where no finite pair exists."""
-        value, exact = getattr(self, name), getattr(self, f"exact_{name}")
-        pairs = np.isfinite(value) & np.isfinite(exact)
-        if not pairs.any():
+        apart, relative = differences(getattr(self, name), getattr(self, f"exact_{name}"))
+        if np.isnan(apart).all():
             return None
-        apart = np.abs(value[pairs] - exact[pairs])
-        size = np.abs(exact[pairs])
-        relative = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
-        return Difference(float(apart.max()), float(relative.max()))
+        return Difference(float(np.nanmax(apart)), float(np.nanmax(relative)))
 
 
-def row_state(trace: SoftmaxTrace, row: int) -> RowState:
-    """The state of a traced row, clamped to the rows that were recorded."""
-    row = min(max(row, trace.row_start), trace.row_stop - 1)
-    parts = (trace.m, trace.l, trace.alpha, trace.acc_norm, trace.exact_m, trace.exact_l, trace.exact_acc_norm)
-    return RowState(row, *(unpacked(part)[row - trace.row_start] for part in parts))
+def before(m: Floats, states: Iterable[Order]) -> Floats:
+    """m [rows, kv_tiles] as it was before each tile; −inf where a state starts, NaN where none meets the tile."""
+    found = np.full_like(m, np.nan)
+    for order in states:
+        if len(order):
+            found[:, order[0]] = -np.inf
+            found[:, order[1:]] = m[:, order[:-1]]
+    return found
 
 
-def rescale_factors(alpha: Floats, m: Floats) -> Floats:
-    """alpha [rows, kv_tiles] where m was finite before the tile; NaN where there was nothing to rescale yet."""
-    before = np.concatenate([np.full((len(m), 1), np.nan), m[:, :-1]], axis=1)
-    return np.where(np.isfinite(before), alpha, np.nan)
+def merged(m: Floats, l: Floats, states: Iterable[Order]) -> tuple[Floats, Floats]:  # noqa: E741
+    """(m, l) of whole rows [rows] from the last ones of their states: the largest m, and Σ l_i · exp(m_i − m).
+
+    −inf and 0 where no state has seen a key.
+    """
+    ends = [order[-1] for order in states if len(order)]
+    top = m[:, ends].max(axis=1, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0.0)[:, None]
+    return top, (l[:, ends] * np.exp(m[:, ends] - shift)).sum(axis=1)
+
+
+def differences(values: Floats, exact: Floats) -> tuple[Floats, Floats]:
+    """|kernel − exact| and the same over |exact|, NaN where either is not finite; 0 / 0 is 0."""
+    finite = np.isfinite(values) & np.isfinite(exact)
+    apart = np.abs(np.subtract(values, exact, out=np.full_like(values, np.nan), where=finite))
+    size = np.abs(exact)
+    relative = np.divide(apart, size, out=np.where(finite, 0.0, np.nan), where=finite & (size > 0))
+    return apart, relative
 
 
 def pooled(values: Floats, rows: int, columns: int, largest: bool) -> tuple[Floats, int, int]:

@@ -8,15 +8,21 @@ import pytest
 from numpy.typing import NDArray
 from streamlit.testing.v1 import AppTest
 
-from app import softmax_pages
-from app.picture import Picture
+from app import softmax_differences, softmax_pages
+from app.picture import Picture, Table
 from app.softmax_chart import over_rows, row_panels
-from app.softmax_state import is_whole, pooled, rescale_factors, row_state
+from app.softmax_recording import Recording, recording
+from app.softmax_state import is_whole, pooled
+from app.softmax_traced import traced
 from app.style import DARK, LIGHT
 from app.views import online_softmax
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.row_walk import RowWalk
+from kernels.tile_grid import TileGrid
 from profiler.codec import PackedArray
-from profiler.run import SoftmaxTrace
+from profiler.run import Run, SoftmaxTrace
 from tests import fake_runs
+from tests.softmax_traces import packed, recorded, walk_of
 
 NAN, INF = np.nan, np.inf
 
@@ -30,13 +36,20 @@ def trace_of(m: list[list[float]], l: list[list[float]], alpha: list[list[float]
     )
 
 
+def forward(trace: SoftmaxTrace) -> Recording:
+    """The trace of programs of one Q tile each that meet the tiles in rising order."""
+    keys = 2 * trace.m.shape[1]
+    grid = TileGrid(AttentionProblem(1, 1, 1, trace.row_stop, keys, 3, "float32"), 2, 2)
+    return Recording(trace, RowWalk.whole_rows(grid, {}))
+
+
 def articles_row() -> SoftmaxTrace:
     """S = [0, 0, ln 2, ln 2] in tiles of two: m goes from 0 to ln 2, l from 2 to 3, and α is exp(0 − ln 2) = 1/2."""
     return trace_of([[0, log(2)]], [[2, 3]], [[0, 0.5]])
 
 
 def test_the_articles_row() -> None:
-    state = row_state(articles_row(), 4)
+    state = forward(articles_row()).row(4)
     assert state.moves.tolist() == [1]
     np.testing.assert_array_equal(state.rescale, [NAN, 0.5])
     found = state.difference("l")
@@ -45,26 +58,26 @@ def test_the_articles_row() -> None:
 
 def test_differences_are_absolute_and_relative() -> None:
     exact = PackedArray.pack(np.array([[2, 4]], dtype=np.float32))
-    found = row_state(replace(articles_row(), exact_l=exact), 4).difference("l")
+    found = forward(replace(articles_row(), exact_l=exact)).row(4).difference("l")
     assert found is not None and (found.absolute, found.relative) == (1, 0.25)
 
 
 def test_skipped_tiles_are_gaps_and_a_first_finite_maximum_is_not_a_move() -> None:
     """A window: tile 0 skipped; in tile 1 the row sees nothing (m = −∞); then 1, 1, 3."""
-    state = row_state(trace_of([[NAN, -INF, 1, 1, 3]], [[NAN, 0, 2, 4, 5]], [[NAN, 0, 0, 1, 0.1]]), 4)
+    state = forward(trace_of([[NAN, -INF, 1, 1, 3]], [[NAN, 0, 2, 4, 5]], [[NAN, 0, 0, 1, 0.1]])).row(4)
     assert state.visited.tolist() == [1, 2, 3, 4]
-    assert state.moves.tolist() == [4]
+    assert (state.moves.tolist(), state.rescalable) == ([4], 2)
     np.testing.assert_allclose(state.rescale, [NAN, NAN, NAN, 1, 0.1])
     points = next(trace for trace in row_panels(state, None, LIGHT).data if trace.mode == "markers")
-    assert np.isnan(points.y[0]) and np.isnan(points.y[1]) and points.y[2] == 1
+    assert points.x[:2].tolist() == [1, 2] and np.isnan(points.y[0]) and points.y[1] == 1
 
 
 def test_a_row_that_sees_nothing_says_so() -> None:
-    trace = trace_of([[NAN, NAN]], [[NAN, NAN]], [[NAN, NAN]])
-    state = row_state(trace, 4)
+    found = forward(trace_of([[NAN, NAN]], [[NAN, NAN]], [[NAN, NAN]]))
+    state, run = found.row(4), fake_runs.cpu_run()
     assert state.difference("l") is None
-    assert "hides every key" in softmax_pages.headline(fake_runs.cpu_run(), trace, state).sentence
-    assert all(figure.value in ("–", "0 of 0") for figure in softmax_pages.figures(fake_runs.cpu_run(), state))
+    assert "hides every key" in softmax_pages.headline(run, found, state).sentence
+    assert all(figure.value in ("–", "0 of 0") for figure in softmax_pages.figures(run, found, state))
     assert row_panels(state, 1, DARK).data
 
 
@@ -85,44 +98,49 @@ def test_large_maps_stay_small(name: str) -> None:
     assert len(figure.to_json()) < 2_000_000
 
 
-def test_rescale_factors_need_something_summed_before() -> None:
-    m = np.array([[-INF, 1.0, 2.0], [0.0, 0.0, NAN]])
-    alpha = np.array([[0.0, 0.0, 0.4], [0.0, 1.0, NAN]])
-    np.testing.assert_array_equal(rescale_factors(alpha, m), [[NAN, NAN, 0.4], [NAN, 1.0, NAN]])
-
-
 def test_headline_states_the_difference_and_the_moves() -> None:
-    run = fake_runs.flash_run()
-    assert run.softmax is not None
-    state = row_state(run.softmax, 8191)
+    run, about = traced_run(fake_runs.flash_run())
+    state = about.row(8191)
     found, moves = state.difference("l"), len(state.moves)
     assert found is not None and 0 < found.relative < 5e-6
-    words = softmax_pages.headline(run, run.softmax, state)
+    words = softmax_pages.headline(run, about, state)
     assert words.sentence.startswith("Row 8,191: the running kernel's l differs from the exact prefix by at most ")
     assert words.sentence.endswith(f"the maximum moved {moves} times.")
-    recorded = "Rows 7,936 to 8,191 of batch 0, head 0 were recorded after every KV tile of 64 keys."
+    recorded = "Rows 7,936 to 8,191 of batch 0, head 0 (1 of 16 kept) were recorded after every KV tile of 64 keys."
     assert words.detail.startswith(recorded)
 
 
+def traced_run(run: Run) -> tuple[Run, Recording]:
+    found = recording(run)
+    assert found is not None
+    return run, found
+
+
+def test_an_exact_row_is_called_so() -> None:
+    words = softmax_pages.headline(fake_runs.cpu_run(), forward(articles_row()), forward(articles_row()).row(4))
+    assert (
+        words.sentence == "Row 4: the running kernel's l equals the exact prefix at every tile; the maximum moved once."
+    )
+
+
 def test_the_accumulator_is_shown_where_it_was_recorded() -> None:
-    run = fake_runs.cpu_run()
-    assert run.softmax is not None
+    _, found = traced_run(fake_runs.cpu_run())
     # The traced Q tile is the last of four, and causal: it visits all four KV tiles.
-    assert softmax_pages.recorded_tiles(run.softmax) == (0, 1, 2, 3)
-    picture = softmax_pages.whole_acc(run, run.softmax, 2, 50, LIGHT)
+    assert softmax_pages.recorded_tiles(found.trace) == (0, 1, 2, 3)
+    picture = softmax_pages.whole_acc(found, 2, 50, LIGHT)
     assert picture.chart.data[0].z.shape == (16, 16) and picture.chart.data[0].y0 == 48
     assert picture.caption.endswith("kept every tile. After the last tile, divided by l, it is O.")
 
 
 def test_the_last_tile_is_kept_and_its_acc_divided_by_l_is_o() -> None:
     """128 KV tiles, every 16th kept, the last of them: 15, 31, …, 127."""
-    run = fake_runs.flash_run()
-    assert run.softmax is not None
-    assert softmax_pages.recorded_tiles(run.softmax) == tuple(range(15, 128, 16))
-    picture = softmax_pages.whole_acc(run, run.softmax, 127, 7936, LIGHT)
+    _, found = traced_run(fake_runs.flash_run())
+    assert softmax_pages.recorded_tiles(found.trace) == tuple(range(15, 128, 16))
+    assert softmax_pages.last_recorded(found) == 127
+    picture = softmax_pages.whole_acc(found, 127, 7936, LIGHT)
     words = "This is the last tile: divided by l, it is O. Row 7,936 lies in Q tile 62, whose acc was not kept."
     assert picture.caption.endswith(words)
-    np.testing.assert_array_equal(picture.chart.data[0].z, run.softmax.acc.numpy()[-1])
+    np.testing.assert_array_equal(picture.chart.data[0].z, found.trace.acc.numpy()[-1])
 
 
 def test_damaged_traces_are_left_out() -> None:
@@ -131,13 +149,20 @@ def test_damaged_traces_are_left_out() -> None:
     assert not is_whole(replace(good, l=PackedArray.pack(np.zeros((1, 3), np.float32))))
     assert not is_whole(replace(good, acc_start=-1))
     assert not is_whole(replace(good, alpha=PackedArray((1, 2), "float32", "AAAA")))
+    assert not is_whole(replace(good, scores=PackedArray((1, 4), "float32", "AAAA")))
     damaged = replace(fake_runs.flash_run(), softmax=replace(good, row_stop=4))
     assert online_softmax.sheet((damaged,), LIGHT).missing
 
 
 def test_sheet_of_the_last_recorded_row() -> None:
     shown = online_softmax.sheet((fake_runs.naive_run(), fake_runs.flash_run()), LIGHT)
-    titles = ["Row 8,191, tile by tile", "α of all recorded rows", "The accumulator"]
+    titles = [
+        "Row 8,191, tile by tile",
+        "α of all recorded rows",
+        "How often the maximum moved",
+        "Against the exact prefix",
+        "The accumulator",
+    ]
     assert [item.title for item in shown.items] == titles
     assert all(len(item.chart.to_json()) < 2_000_000 for item in shown.items if isinstance(item, Picture))
     assert online_softmax.sheet((fake_runs.naive_run(),), LIGHT).missing
@@ -206,3 +231,68 @@ def test_page_without_a_trace_says_what_to_do() -> None:
     app = AppTest.from_function(_page, default_timeout=30)
     app.session_state["runs"] = (fake_runs.naive_run(),)
     assert not app.run().exception
+
+
+def short_run(run_id: str = "fake-short", rows: tuple[tuple[float, ...], ...] = ((0, 0, 2, 1), (3, 0, 0, 0))) -> Run:
+    """Flash on 2 × 4 scores by hand, tiles of one row and two keys, all scores kept."""
+    scores = [list(row) for row in rows]
+    run = fake_runs.cpu_run(AttentionProblem(1, 1, 1, 2, 4, 1, "float32"), TileConfig(1, 2), run_id)
+    return replace(run, softmax=recorded(scores, walk_of(scores, 2)).trace)
+
+
+def test_every_score_of_a_short_row_is_printed() -> None:
+    shown = online_softmax.sheet((short_run(),), LIGHT)
+    assert "scores of rows 0 to 1" in (shown.headline.detail if shown.headline else "")
+    tables = [item for item in shown.items if isinstance(item, Table) and item.title == "Every score"]
+    assert [row[2] for row in tables[0].rows] == ["3.000", "0", "0", "0"]
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"], app.session_state["row"] = (short_run(),), 0
+    assert not app.run().exception
+    assert any("2.000" in html.proto.body for html in app.get("html"))
+    assert app.button(key="softmax.hand-row").label == "The scores of row 0"
+    app.button(key="softmax.hand-row").click().run()
+    assert app.text_input(key="softmax.hand-scores.field").value == "0, 0, 2, 1"
+    assert any("kernel&#x27;s m" in html.proto.body for html in app.get("html"))
+
+
+def test_a_row_without_scores_says_how_to_get_them_and_leads_to_one_that_has() -> None:
+    run = short_run()
+    assert run.softmax is not None
+    kept = replace(run.softmax, scores=packed([[3, 0, 0, 0]]), score_start=1)
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"], app.session_state["row"] = (replace(run, softmax=kept),), 0
+    app.run()
+    words = "Scores were kept of row 1 only; choose one of them, or run again with traced row 0."
+    assert any(words in html.proto.body for html in app.get("html"))
+    app.button(key="softmax.to-scores").click().run()
+    assert app.session_state["row"] == 1 and not app.exception
+
+
+def test_the_largest_difference_can_be_gone_to() -> None:
+    run = short_run()
+    assert run.softmax is not None
+    off = replace(run.softmax, exact_l=packed([[2, 1.5], [1.1, 1.3]]))
+    found = softmax_differences.places(Recording(off, walk_of([[0.0] * 4] * 2, 2)))["l"]
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"], app.session_state["row"] = (replace(run, softmax=off),), 1
+    app.run()
+    button = app.button(key="softmax.to-l")
+    assert button.label == f"l: row {found.row}, KV tile {found.kv_tile}"
+    button.click().run()
+    assert (app.session_state["row"], app.session_state["key"] // 2) == (found.row, found.kv_tile)
+    assert not app.exception
+
+
+def test_the_run_chosen_elsewhere_is_the_one_shown() -> None:
+    older = replace(short_run("fake-older"), created="2020-01-01T00:00:00Z")
+    runs = (older, short_run(rows=((0, 0, 0, 0), (0, 0, 0, 0))))
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"] = runs
+    app.run()
+    names = [one.name for one in traced(runs)]
+    assert app.selectbox(key="softmax.run").value == names[0]
+    app.session_state["tile.kernel"] = names[1]
+    app.run()
+    assert app.selectbox(key="softmax.run").value == names[1]
+    app.selectbox(key="softmax.run").set_value(names[0]).run()
+    assert app.session_state["tile.kernel"] == names[0] and not app.exception
