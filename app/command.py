@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
+from kernels.problem import LINEAR
 from profiler.workload import AUTO, Workload
 
 
@@ -27,12 +28,12 @@ def _fit(one: Workload, other: Workload) -> bool:
         common(one) == common(other)
         and one.kernel != other.kernel
         and (one.tile is None or other.tile is None or one.tile == other.tile)
-        and (not _has_trace(one) or not _has_trace(other) or one.trace == other.trace)
+        and (not _records(one) or not _records(other) or one.trace == other.trace)
     )
 
 
-def _has_trace(workload: Workload) -> bool:
-    return workload.attention_kernel.has_trace
+def _records(workload: Workload) -> bool:
+    return workload.attention_kernel.records
 
 
 def _call(group: Sequence[Workload]) -> list[str]:
@@ -54,9 +55,10 @@ def _call(group: Sequence[Workload]) -> list[str]:
     if tile is not None:
         options += [("--block-m", tile.BLOCK_M), ("--block-n", tile.BLOCK_N)]
         options += [("--num-warps", tile.num_warps), ("--num-stages", tile.num_stages)]
+        options += [("--order", tile.order if tile.order != LINEAR else None)]
     options += [("--device", first.device), ("--l2", first.l2), ("--passes", first.repeats), ("--seed", first.seed)]
     options += [("--counters", first.counters if first.counters != AUTO else None)]
-    traced = next((workload for workload in group if _has_trace(workload)), None)
+    traced = next((workload for workload in group if _records(workload)), None)
     if traced is not None and traced.trace is not None:
         options += [("--trace-batch", traced.trace.batch or None), ("--trace-head", traced.trace.head or None)]
         options += [("--trace-row", traced.trace.row)]

@@ -14,7 +14,7 @@ from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.base import all_kernels
-from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
+from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
 from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
@@ -115,13 +115,17 @@ def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
     trace = TraceRequest(head=whole("trace_head"), row=whole_or_none("trace_row"))
     chosen = form["kernels"]
     names = tuple(chosen) if isinstance(chosen, list | tuple) else ()
-    # Naive first, so that the pictures show what is to be improved on above what improves it.
-    ordered = tuple(sorted(names, key=lambda name: (all_kernels()[name].is_tiled, name)))
+    # Rung by rung, so that the pictures show what is to be improved on above what improves it.
+    ordered = tuple(name for name in all_kernels() if name in names)
     _seconds(form["timeout"])
     how = (str(form["counters"]), bool(form["drain"]), bool(form["detail"]))
+    orders = form["order"]
+    if not isinstance(orders, list | tuple) or not orders:
+        raise Refused(f"No order is chosen; choose at least one of {', '.join(ORDERS)}.")
     return workloads(
-        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace, *how
-    )
+        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace, *how,
+        tuple(sorted(map(str, orders), key=ORDERS.index)),
+    )  # fmt: skip
 
 
 def _seconds(value: object) -> float:
@@ -167,11 +171,11 @@ def _fields(default: str) -> None:
     right.checkbox("causal", **options("causal"), help=CAUSAL)
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
-    left, right = st.columns(2)
+    st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
     titles = {name: kernel.title for name, kernel in all_kernels().items()}
-    left.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
+    st.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
     on_cpu = values()["device"] == CPU
-    right.segmented_control(asked.L2, ["cold", "warm"], **options("l2"), required=True, disabled=on_cpu, help=L2)
+    st.segmented_control(asked.L2, ["cold", "warm"], **options("l2"), required=True, disabled=on_cpu, help=L2)
     with st.expander("More settings"):
         st.selectbox(asked.COUNTERS, [AUTO, *LADDER], **options("counters"), disabled=on_cpu, help=COUNTERS)
         st.checkbox(asked.DRAIN, **options("drain"), disabled=on_cpu, help=DRAIN)
@@ -223,6 +227,8 @@ HELP = {
     "window": "Each query sees only keys less than this many positions away; empty: no window.",
     "BLOCK_M": "Queries of one tile: what one program keeps on chip.",
     "BLOCK_N": "Keys and values of one tile: what streams past.",
+    "order": "Of programs and of their KV tiles, for flash. linear: rising. sawtooth: every second wave scans K and V "
+    "backwards. longest_first, for causal: programs in falling length.",
     "trace_head": "The head whose m, l, alpha and |acc| are recorded.",
     "trace_row": "The query whose rows are recorded; empty: the last.",
 }

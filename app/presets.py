@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 
+from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH
 from profiler.workload import CPU
 
 Values = Mapping[str, object]
 
+# From the materialised score matrix to FlashAttention, rung by rung.
+LADDER = ("naive", "row_streaming", "query_tiled", "flash_kv_outer", "flash", "split_kv")
+
 _COMMON: dict[str, object] = {
     "kernels": ["flash", "naive"],
     "batch": 1,
+    "order": [LINEAR],
     "seq_len_kv": None,
     "causal": False,
     "window": None,
@@ -21,7 +26,15 @@ PRESETS: Mapping[str, Values] = {
     | {"heads": 2, "kv_heads": 2, "seq_len_q": 512, "head_dim": 64, "dtype": "float16"}
     | {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
     "Article, 16×16 in 4×4 tiles (CPU)": _COMMON
-    | {"heads": 1, "kv_heads": 1, "seq_len_q": 16, "head_dim": 16, "dtype": "float32", "device": CPU}
+    | {
+        "kernels": list(LADDER),
+        "heads": 1,
+        "kv_heads": 1,
+        "seq_len_q": 16,
+        "head_dim": 16,
+        "dtype": "float32",
+        "device": CPU,
+    }
     | {"BLOCK_M": 4, "BLOCK_N": 4, "num_warps": 1, "num_stages": 1},
     "16 heads, 8K": _COMMON
     | {"heads": 16, "kv_heads": 16, "seq_len_q": 8192, "head_dim": 128, "dtype": "bfloat16"}
@@ -34,6 +47,13 @@ PRESETS: Mapping[str, Values] = {
     | {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3},
     "Long 64K, flash only": _COMMON
     | {"kernels": ["flash"], "heads": 4, "kv_heads": 4, "seq_len_q": 65536, "head_dim": 128, "dtype": "bfloat16"}
+    | {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3},
+    "Long 64K, sawtooth against linear": _COMMON
+    | {"kernels": ["flash", "cudnn"], "order": [LINEAR, SAWTOOTH], "heads": 4, "kv_heads": 4, "seq_len_q": 65536}
+    | {"head_dim": 128, "dtype": "bfloat16", "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3},
+    "Long causal 128K": _COMMON
+    | {"kernels": ["flash", "cudnn"], "order": [LINEAR, LONGEST_FIRST], "heads": 2, "kv_heads": 2, "seq_len_q": 131072}
+    | {"head_dim": 128, "dtype": "bfloat16", "causal": True}
     | {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3},
 }
 FOR_CPU, FOR_GPU = "Small, for a CPU", "16 heads, 8K"

@@ -1,49 +1,102 @@
 """Records the Runs that ship with Bytescope; run it on the GPU whose name they shall carry.
 
-python -m examples.record [FOLDER]
+python -m examples.record [FOLDER [NAME...]]
 """
 
-import dataclasses
 import os
 import sys
 import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.problem import (
+    ELEMENT_BYTES,
+    LINEAR,
+    LONGEST_FIRST,
+    SAWTOOTH,
+    AttentionProblem,
+    TileConfig,
+)
 from profiler.run import Run, to_json
 from profiler.store import load, runs_folder
 from profiler.worker import Worker
-from profiler.workload import workloads
+from profiler.workload import Workload, workloads
 
-BOTH, FLASH = ("naive", "flash"), ("flash",)
+TILE, WIDE = TileConfig(128, 64, 8, 3), TileConfig(128, 128, 8, 3)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Kernels on problems that differ in dtype at most, the tiled ones in these orders."""
+
+    kernels: tuple[str, ...]
+    problem: AttentionProblem
+    tile: TileConfig = TILE
+    orders: tuple[str, ...] = (LINEAR,)
+    dtypes: tuple[str, ...] = ()
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """All of them, for the first GPU."""
+        problems = [replace(self.problem, dtype=dtype) for dtype in self.dtypes] or [self.problem]
+        return tuple(
+            workload
+            for problem in problems
+            for workload in workloads(self.kernels, problem, self.tile, "cuda:0", detail=True, orders=self.orders)
+        )
+
+
+def _bfloat16(heads: int, kv_heads: int, seq_len: int, causal: bool = False, batch: int = 1) -> AttentionProblem:
+    return AttentionProblem(batch, heads, kv_heads, seq_len, seq_len, 128, "bfloat16", causal)
+
+
+BOTH = ("naive", "flash")
 RECORDINGS = {
-    "full_8k": (BOTH, AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16"), TileConfig(128, 64, 8, 3)),
-    "causal_4k": (BOTH, AttentionProblem(8, 16, 16, 4096, 4096, 128, "bfloat16", True), TileConfig(64, 64, 4, 3)),
-    "short_1k": (BOTH, AttentionProblem(1, 16, 16, 1024, 1024, 64, "float16"), TileConfig(64, 64, 4, 3)),
-    "long_64k": (FLASH, AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16"), TileConfig(128, 128, 8, 3)),
-    "gqa_4k": (BOTH, AttentionProblem(1, 32, 8, 4096, 4096, 128, "bfloat16", True), TileConfig(128, 64, 8, 3)),
-}
+    "full_8k": Recording(BOTH, _bfloat16(16, 16, 8192)),
+    "causal_4k": Recording(BOTH, _bfloat16(16, 16, 4096, True, batch=8), TileConfig(64, 64, 4, 3)),
+    "short_1k": Recording(
+        BOTH, AttentionProblem(1, 16, 16, 1024, 1024, 64, "float16"), TileConfig(64, 64, 4, 3)
+    ),
+    "gqa_4k": Recording(BOTH, _bfloat16(32, 8, 4096, True)),
+    "ladder_512": Recording(
+        ("naive", "row_streaming", "query_tiled", "flash_kv_outer", "flash", "split_kv"),
+        _bfloat16(16, 16, 512), TileConfig(32, 64, 4, 3),
+    ),
+    "ladder_8k": Recording(("row_streaming", "flash_kv_outer", "flash", "split_kv"), _bfloat16(16, 16, 8192)),
+    "library_8k": Recording(("cudnn", "flash_attention_2", "mem_efficient", "flex"), _bfloat16(16, 16, 8192)),
+    "decode_64k": Recording(
+        ("flash", "split_kv"), AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16"), TileConfig(16, 64, 4, 3)
+    ),
+    "dtypes_1k": Recording(
+        ("flash",), AttentionProblem(1, 16, 16, 1024, 1024, 64), TileConfig(64, 64, 4, 2), dtypes=tuple(ELEMENT_BYTES)
+    ),
+    "long_64k": Recording(("cudnn", "flash"), _bfloat16(4, 4, 65536), WIDE, (LINEAR, SAWTOOTH)),
+    "long_causal_128k": Recording(("cudnn", "flash"), _bfloat16(2, 2, 131072, True), WIDE, (LINEAR, LONGEST_FIRST)),
+    "long_causal_256k": Recording(("cudnn", "flash"), _bfloat16(1, 1, 262144, True), WIDE, (LINEAR, LONGEST_FIRST)),
+}  # fmt: skip
 
 
 def main() -> None:
-    """Measure every recording twice, keep the second (the first also warms the process up), one file each."""
+    """Measure every recording twice, keep the second (the first also warms the process up), one file each.
+
+    Arguments after the folder name the recordings to make; without them all are.
+    """
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "examples")
     worker = Worker("cuda:0")
-    for name, (kernels, problem, tile) in RECORDINGS.items():
-        chosen = workloads(kernels, problem, tile, "cuda:0", detail=True)
+    for name in sys.argv[2:] or RECORDINGS:
+        chosen = RECORDINGS[name].workloads()
         for _ in range(2):
             status = worker.submit(chosen).wait()
             if status.state != "done":
                 raise SystemExit(f"{name}: {status.error}")
         runs = [_labelled(load(runs_folder() / f"{run_id}.json")[0]) for run_id in status.run_ids]
         (folder / f"{name}.json").write_text(to_json(runs), encoding="utf-8")
-        print(name, problem.label)
+        print(name, runs[0].workload.problem.label, flush=True)
     worker.stop()
 
 
 def _labelled(run: Run) -> Run:
     versions = f"driver {run.device.driver}, torch {run.environment['torch']}, triton {run.environment['triton']}"
-    return dataclasses.replace(run, recorded=f"Recorded on an {run.device.name}, {versions}, {run.created[:10]}")
+    return replace(run, recorded=f"Recorded on an {run.device.name}, {versions}, {run.created[:10]}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""Prints what each order of flash, and cuDNN, read from HBM at long sequences, as a multiple of Q + K + V.
+
+python -m benchmarks.long_orders [FOLDER]     needs a GPU; the Runs are saved in FOLDER if it is named
+"""
+
+import os
+import sys
+import tempfile
+from itertools import product
+
+from rich.console import Console
+from rich.table import Table
+
+from kernels.base import all_kernels
+from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from profiler.run import Run
+from profiler.store import load, runs_folder
+from profiler.worker import Worker
+from profiler.workload import Workload, workloads
+
+DEVICE = "cuda:0"
+TILE = TileConfig(128, 128, 8, 3)
+PROBLEMS = (
+    (AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16"), (LINEAR, SAWTOOTH)),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
+    (AttentionProblem(1, 1, 1, 262144, 262144, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
+)
+TIMES = 2  # a figure seen once is noise
+
+
+def main() -> None:
+    """Every problem in every order and by cuDNN, twice."""
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["BYTESCOPE_RUNS"] = sys.argv[1] if len(sys.argv) > 1 else scratch
+        worker = Worker(DEVICE)
+        table = Table("problem", "kernel", "HBM read, GB", "of Q + K + V", "HBM write, GB", "L2↔SM, GB", "ms")
+        for (problem, orders), _ in product(PROBLEMS, range(TIMES)):
+            for workload in _workloads(problem, orders):
+                status = worker.submit((workload,)).wait()
+                if status.state != "done":
+                    table.add_row(problem.label, _name(workload), status.error[:80])
+                    continue
+                table.add_row(
+                    problem.label, _name(workload), *_figures(load(runs_folder() / f"{status.run_ids[0]}.json")[0])
+                )
+        worker.stop()
+        Console(width=150).print(table)
+
+
+def _workloads(problem: AttentionProblem, orders: tuple[str, ...]) -> list[Workload]:
+    tiles = [TileConfig(TILE.BLOCK_M, TILE.BLOCK_N, TILE.num_warps, TILE.num_stages, order) for order in orders]
+    found = [one for tile in tiles for one in workloads(("flash",), problem, tile, DEVICE, repeats=5)]
+    if "cudnn" in all_kernels():
+        found += workloads(("cudnn",), problem, TILE, DEVICE, repeats=5)
+    return found
+
+
+def _name(workload: Workload) -> str:
+    return workload.kernel if workload.tile is None else f"{workload.kernel}, {workload.tile.order}"
+
+
+def _figures(run: Run) -> tuple[str, ...]:
+    size = run.workload.problem.tensor_bytes
+    once = size["q"] + size["k"] + size["v"]
+    names = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes", "gpu_time_seconds")
+    read, written, l2_sm, seconds = (run.value(name) for name in names)
+    return (
+        "–" if read is None else f"{read / 1e9:.3f}",
+        "–" if read is None else f"{read / once:.2f}",
+        "–" if written is None else f"{written / 1e9:.3f}",
+        "–" if l2_sm is None else f"{l2_sm / 1e9:.1f}",
+        "–" if seconds is None else f"{seconds * 1e3:.2f}",
+    )
+
+
+if __name__ == "__main__":
+    main()
