@@ -16,6 +16,8 @@ from profiler.run import MEASURED
 CSS = Path(__file__).with_name("page.css")
 # Measured, but not by a counter or a clock: an estimate from utilisation, and what an interpreter saw.
 OBSERVED = frozenset({"nvml-gpm", "interpreter"})
+# Measured, but no Measurement's source: what a timeline is read from.
+CLOCKS = frozenset({"globaltimer"})
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 _NUMBER = re.compile(r"–|[-+−≈<]?\d[\d.,]*(e[-+]?\d+)?\s?\S{0,8}")
 
@@ -62,7 +64,7 @@ def badge(source: str) -> str:
     """
     if not source:
         return ""
-    kind = "observed" if source in OBSERVED else "measured" if source in MEASURED else "derived"
+    kind = "observed" if source in OBSERVED else "measured" if source in CLOCKS.union(MEASURED) else "derived"
     return f'<span class="bs-badge {kind}">{escape(SOURCE_BADGE.get(source, source))}</span>'
 
 
@@ -120,6 +122,7 @@ def _without_shared_source(item: Table) -> tuple[Table, tuple[str, ...]]:
         columns=item.columns[:-1],
         rows=tuple(row[:-1] for row in item.rows),
         reasons=tuple(row[:-1] for row in item.reasons),
+        fills=tuple(row[:-1] for row in item.fills),
     )
     return shorter, tuple(found)
 
@@ -142,18 +145,28 @@ def table_html(item: Table, explained: Callable[[str, str], str] = on_hover) -> 
     for index, row in enumerate(item.rows):
         reasons = item.reasons[index] if index < len(item.reasons) else ("",) * len(row)
         sources = item.sources[index] if index < len(item.sources) else ("",) * len(row)
-        cells = zip(item.columns, row, reasons, sources, numeric, strict=True)
-        body.append(f"<tr>{''.join(_cell(*cell, explained) for cell in cells)}</tr>")
+        fills = item.fills[index] if index < len(item.fills) else (None,) * len(row)
+        shown = [_cell(*cell, explained) for cell in zip(item.columns, row, reasons, sources, fills, strict=True)]
+        body.append(f"<tr>{''.join(map(_column, shown, numeric))}</tr>")
     return f'<div class="bs-table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
-def _cell(column: str, text: str, reason: str, source: str, number: bool, explained: Callable[[str, str], str]) -> str:
+def _column(cell: str, number: bool) -> str:
+    return f"<td{_class(number)}>{cell}</td>"
+
+
+def _cell(
+    column: str, text: str, reason: str, source: str, fill: float | None, explained: Callable[[str, str], str]
+) -> str:
     shown = badge(text) if column == "source" and text in SOURCE_BADGE else escape(text)
     if reason:
         shown = explained(shown, reason)
     if source:
         shown = f"{shown} {badge(source)}"
-    return f"<td{_class(number)}>{shown}</td>"
+    if fill is not None:
+        over = " over" if fill > 1 else ""
+        shown += f'<i class="bs-fill{over}"><i style="width:{min(fill, 1.0):.1%}"></i></i>'
+    return shown
 
 
 def _class(number: bool) -> str:

@@ -41,7 +41,8 @@ class Picture:
 class Table:
     """Rows of text under column names; a missing number is a dash, and `reasons` [row][column] may say why.
 
-    `sources` [row][column] names a cell's own source where the columns of a row have different ones.
+    `sources` [row][column] names a cell's own source where the columns of a row have different ones. `fills`
+    [row][column] is a share that is drawn as a bar below the text, where it is not None.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     reasons: tuple[tuple[str, ...], ...] = ()
     sources: tuple[tuple[str, ...], ...] = ()
+    fills: tuple[tuple[float | None, ...], ...] = ()
 
 
 @dataclass(frozen=True)

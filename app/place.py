@@ -1,19 +1,35 @@
-"""The place that the pages share: kernel, program, KV tile and row, remembered for the browser session."""
+"""The place that the pages share: kernel, (batch, head), Q row and KV position, remembered for the browser session.
+
+It does not depend on how a kernel cuts the problem, so another kernel is shown at the same place. Program and step are
+remembered beside it, for walks that come to one place more than once.
+"""
 
 import streamlit as st
 
 from app.tile_moment import Moment
-from kernels.schedule import TileGrid
+from kernels.walk import Walk
 
 _KERNEL = "tile.kernel"
 
 
-def here(grid: TileGrid) -> Moment:
-    """The moment that was chosen last, on any page and for any grid, clamped to this one."""
-    start = Moment.opening(grid)
-    program = int(st.session_state.get("program", start.program))
-    kv_tile = int(st.session_state.get("kv_tile", start.kv_tile or 0))
-    return Moment.at_tile(grid, program, kv_tile)
+def here(walk: Walk) -> Moment:
+    """The moment at which a walk is at the place that was chosen last, clamped to its problem."""
+    state, problem, grid = st.session_state, walk.grid.problem, walk.grid
+    if "row" not in state:
+        return Moment.opening(walk)
+    sizes = {"batch": problem.batch, "head": problem.heads, "row": problem.seq_len_q, "key": problem.seq_len_kv}
+    batch, head, row, key = (min(max(int(state.get(name, 0)), 0), size - 1) for name, size in sizes.items())
+    q_tile, kv_tile = row // grid.BLOCK_M, key // grid.BLOCK_N
+    chosen = Moment(walk, int(state.get("program", 0)), int(state.get("step", 0)))
+    if chosen.batch_head == (batch, head) and chosen.q_tile == q_tile and chosen.kv_tile in (kv_tile, None):
+        return chosen
+    return Moment.at_tile(walk, batch * problem.heads + head, q_tile, kv_tile)
+
+
+def kv_tile(block_n: int) -> int | None:
+    """The KV tile of `block_n` keys that holds the chosen KV position; None before one is chosen."""
+    key = st.session_state.get("key")
+    return None if key is None else int(key) // block_n
 
 
 def kernel() -> str | None:
@@ -47,17 +63,18 @@ def clamped(label: str, asked: int | None, low: int, high: int) -> int:
 
 
 def go_to(moment: Moment) -> None:
-    """Choose a moment; the row follows into its Q tile, to the tile's first row if it is not there already."""
-    st.session_state["program"] = moment.program
-    st.session_state["kv_tile"] = moment.kv_tile or 0
-    first, stop = moment.rows
-    if not first <= st.session_state.get("row", -1) < stop:
-        st.session_state["row"] = first
+    """Choose a moment; row and key follow into its tiles, to their first ones if they are not there already."""
+    state = st.session_state
+    state["batch"], state["head"] = moment.batch_head
+    state["program"], state["step"] = moment.program, moment.step
+    for name, span in (("row", moment.rows), ("key", moment.keys)):
+        if span is not None and not span[0] <= state.get(name, -1) < span[1]:
+            state[name] = span[0]
 
 
-def go_to_row(grid: TileGrid, batch: int, head: int, row: int) -> None:
-    """Choose a row of one (batch, head); the program that owns it follows, the KV tile stays."""
-    st.session_state["row"] = row
-    program = (batch * grid.problem.heads + head) * grid.q_tiles + row // grid.BLOCK_M
-    st.session_state["program"] = program
-    st.session_state.setdefault("kv_tile", Moment(grid, program).kv_tile or 0)
+def go_to_row(walk: Walk, batch: int, head: int, row: int) -> None:
+    """Choose a row of one (batch, head); the KV position stays, or the nearest one that the row's tile visits."""
+    grid, state = walk.grid, st.session_state
+    state["row"] = row
+    kv_tile = int(state.get("key", grid.problem.seq_len_kv - 1)) // grid.BLOCK_N
+    go_to(Moment.at_tile(walk, batch * grid.problem.heads + head, row // grid.BLOCK_M, kv_tile))

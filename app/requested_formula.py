@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from app.style import significant, tensor_colour, traffic
-from kernels.problem import AttentionProblem
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Schedule
 
 
@@ -25,12 +26,13 @@ class Passes:
 
 def passes(schedule: Schedule) -> tuple[Passes, ...]:
     """Every tensor that the schedule touches, in its order."""
-    problem = schedule.problem
-    sizes = _sizes(problem)
+    problem, grid = schedule.problem, schedule.tiles
+    tile = TileConfig() if grid is None else TileConfig(grid.BLOCK_M, grid.BLOCK_N)
+    own = all_kernels()[schedule.kernel].temporaries(problem, tile)
+    sizes = {name: (size, "a temporary of the kernel") for name, size in own.items()} | _sizes(problem)
     found = []
     for tensor, part in schedule.by_tensor.items():
-        # A kernel's own temporary is as large as what it writes of it.
-        size, spelled = sizes.get(tensor, (part["write"] or part["read"], "as the schedule says"))
+        size, spelled = sizes[tensor]
         found.append(Passes(tensor, size, spelled, part["read"], part["write"]))
     return tuple(found)
 

@@ -11,6 +11,7 @@ MAX_COMPARED = 8
 # What can tell two Runs of one kernel apart, in the order in which a reader would ask.
 _DIFFERENCES: tuple[Callable[[Run], str], ...] = (
     lambda run: f"{run.workload.tile.BLOCK_M}×{run.workload.tile.BLOCK_N}" if run.workload.tile else "",
+    lambda run: run.workload.tile.order if run.workload.tile else "",
     lambda run: f"{run.workload.tile.num_warps} warps" if run.workload.tile else "",
     lambda run: f"{run.workload.tile.num_stages} stages" if run.workload.tile else "",
     lambda run: run.device.name,

@@ -17,12 +17,26 @@ TENSOR = {
     "mask": "#B0B7C0",
 }
 STATE = {"m": "#5B3FB6", "l": "#0B7A75", "alpha": "#D55E00", "acc": "#56B4E9", "exact": "#7B8794"}
-KERNEL = {"naive": "#C4622D", "flash": "#0B7A75"}
+KERNEL = {
+    "naive": "#C4622D",
+    "row_streaming": "#9A6A1F",
+    "query_tiled": "#7B5EA7",
+    "flash_kv_outer": "#4D7F3A",
+    "flash": "#0B7A75",
+    "split_kv": "#2C6DA3",
+}
 LIBRARY = "#829AB1"
 DIRECTION = {"read": "#3B6FB6", "write": "#C4622D"}
 
 # The same hues, lighter where a dark background would swallow them (below 3:1, or hatched).
-_ON_DARK = {"#5B3FB6": "#9B87E8", "#0B7A75": "#2BA39B"}
+_ON_DARK = {
+    "#5B3FB6": "#9B87E8",
+    "#0B7A75": "#2BA39B",
+    "#9A6A1F": "#C79440",
+    "#7B5EA7": "#A98BD6",
+    "#4D7F3A": "#7BB264",
+    "#2C6DA3": "#5C9DD3",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,7 @@ SOURCE_BADGE = {
     "nvml": "NVML",
     "torch": "torch",
     "cuda-event": "events",
+    "globaltimer": "kernel clock",
     "interpreter": "trace",
     "schedule": "schedule",
     "model": "model",
@@ -78,7 +93,7 @@ def ink_on(colour: str) -> str:
 
 def tensor_colour(name: str) -> str:
     """The colour of a tensor; temporaries without a colour of their own share one."""
-    return TENSOR.get(name, LIBRARY)
+    return TENSOR.get(name) or STATE.get(name, LIBRARY)
 
 
 def significant(value: float, digits: int = 3) -> str:

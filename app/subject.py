@@ -5,48 +5,85 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from app.selection import compare
-from kernels.base import all_kernels
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.base import AttentionKernel, all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
-from profiler.run import Run
+from profiler.run import DeviceInfo, Run
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel with problem and tile; `run` is None where the schedule alone is looked at."""
+    """A kernel with problem and tile; `run` is None where the schedule alone is looked at.
+
+    `device` is what its levels are held against: its Run's, or that of the Runs beside it.
+    """
 
     name: str
     kernel: str
     problem: AttentionProblem
     tile: TileConfig
     run: Run | None = None
+    device: DeviceInfo | None = None
 
     @property
     def schedule(self) -> Schedule:
-        """The kernel's schedule; kept, since pages ask for it again at every step."""
-        return _schedule(self.kernel, self.problem, self.tile)
+        """The kernel's schedule, in the waves of its Run; kept, since pages ask for it again at every step."""
+        return _schedule(self.kernel, self.problem, self.tile, None if self.run is None else _wave(self.run))
+
+    @property
+    def tensor_bytes(self) -> dict[str, int]:
+        """Bytes of every whole tensor in HBM: inputs, outputs, and the temporaries that are alive at peak."""
+        temporaries = all_kernels()[self.kernel].temporaries(self.problem, self.tile)
+        used = self.schedule.by_tensor
+        return {name: size for name, size in self.problem.tensor_bytes.items() if name in used} | dict(temporaries)
 
 
 @lru_cache(maxsize=16)
-def _schedule(kernel: str, problem: AttentionProblem, tile: TileConfig) -> Schedule:
-    return all_kernels()[kernel].schedule(problem, tile)
+def _schedule(kernel: str, problem: AttentionProblem, tile: TileConfig, wave: int | None) -> Schedule:
+    plan = all_kernels()[kernel].schedule(problem, tile)
+    return plan if wave is None else plan.with_wave(wave)
+
+
+def _wave(run: Run) -> int | None:
+    """Programs that the Run's GPU held at once: what sawtooth turns on; None where it is not known."""
+    found = run.value("programs_at_once")
+    return int(found) if found else None
 
 
 def schedule_of(run: Run) -> Schedule:
-    """The schedule that a Run went through."""
-    return _schedule(run.workload.kernel, run.workload.problem, run.workload.tile or TileConfig())
+    """The schedule that a Run went through, in the waves of its GPU."""
+    return _schedule(run.workload.kernel, run.workload.problem, run.workload.tile or TileConfig(), _wave(run))
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:
     """The comparable Runs, then the kernels that none of them used; tiled kernels first, newer Runs first.
 
-    Without any Run all kernels stand on `problem` and `tile`.
+    Without any Run all kernels stand on `problem` and `tile`. A tiled kernel that refuses them everywhere is left out,
+    unless that is since its rows of scores do not fit on chip: these are worth looking at.
     """
     found = compare(runs)
     problem = found.runs[-1].workload.problem if found.runs else problem
     tile = next((run.workload.tile for run in reversed(found.runs) if run.workload.tile), tile)
     named = zip(reversed(found.names), reversed(found.runs), strict=True)
-    seen = [Subject(name, run.workload.kernel, problem, run.workload.tile or tile, run) for name, run in named]
+    seen = [
+        Subject(name, run.workload.kernel, problem, run.workload.tile or tile, run, run.device) for name, run in named
+    ]
+    device = next((run.device for run in reversed(found.runs)), None)
     kernels = {subject.kernel for subject in seen}
-    unseen = [Subject(name, name, problem, tile) for name in all_kernels() if name not in kernels]
+    unseen = [
+        Subject(name, name, problem, used, None, device)
+        for name, kernel in all_kernels().items()
+        if name not in kernels and (used := _cut(kernel, problem, tile)) is not None
+    ]
     return tuple(sorted([*seen, *unseen], key=lambda subject: not all_kernels()[subject.kernel].is_tiled))
+
+
+def _cut(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> TileConfig | None:
+    """The tile as the kernel uses it; None where there is nothing to look at."""
+    try:
+        used = kernel.cut(problem, tile)
+        if kernel.is_tiled and kernel.row_block is None:
+            kernel.refuse(problem, used, None)
+    except Refused:
+        return None
+    return used

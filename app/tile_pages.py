@@ -1,60 +1,119 @@
 """What the tile schedule shows of one subject at one moment: pictures and words, no Streamlit."""
 
+from app.lanes import CLOCK
 from app.launch_chart import launch_steps, launch_title
 from app.picture import Headline, Picture
-from app.style import Theme
+from app.style import Theme, ratio, significant, traffic
 from app.subject import Subject
 from app.tile_cells import Cells, around, whole
-from app.tile_chart import scale_in_words, tile_map
-from app.tile_moment import Moment
+from app.tile_chart import tile_map
+from app.tile_moment import Moment, reads_at_end, totals
+from app.tile_scores import HeadScores, head_scores
+from app.tile_shades import scale_in_words
 from app.timeline_chart import lanes, story, timeline
+from kernels.base import all_kernels
+from kernels.walk import Walk
+
+MATRIX_HEIGHT, LARGER_HEIGHT = 540, 660
 
 
 def headline(subject: Subject) -> Headline:
     """How the kernel goes through the score matrix, as a sentence."""
-    grid, label = subject.schedule.tiles, subject.problem.label
-    kernel = subject.name[:1].upper() + subject.name[1:]
-    if grid is None:
+    walk, label = subject.schedule.walk, subject.problem.label
+    title = all_kernels()[subject.kernel].title if subject.name == subject.kernel else subject.name
+    kernel = title[:1].upper() + title[1:]
+    if walk is None:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
-        sentence = f"{kernel} runs {len(names)} launches over the whole score matrix: {', '.join(names)}."
+        count = "one launch" if len(names) == 1 else f"{len(names)} launches"
+        sentence = f"{kernel} runs {count} over the whole score matrix: {', '.join(names)}."
         return Headline(sentence, f"{label}. Each launch reads its operands and writes its result; from the schedule.")
+    # Flash, K/V outside, reads …
+    kernel, grid = f"{kernel}," if "," in kernel else kernel, walk.grid
     share = 1 - int((grid.last - grid.first).sum()) / (grid.q_tiles * grid.kv_tiles)
-    end = Moment(grid, grid.q_tiles - 1, grid.kv_tiles)
-    times = next(part.times for part in end.moved() if part.tensor == "k") or 0
     skipped = f"; the mask skips {share:.0%} of the tiles" if share else ""
-    sentence = (
-        f"{kernel} keeps each of {grid.q_tiles:,} Q tiles on chip while K and V stream past: "
-        f"every head asks for them {times:.3g} times{skipped}."
+    sentence = f"{kernel} reads K and V {_times(subject, 'k')} and Q {_times(subject, 'q')} a head{skipped}."
+    blocks = f"BLOCK_M × BLOCK_N {grid.BLOCK_M:,} × {grid.BLOCK_N:,}"
+    programs = f"{_counted(walk.programs, 'program')} a head with {_counted(int(walk.steps.sum()), 'step')} in all"
+    return Headline(sentence, f"{label}. {blocks}, {programs}; from the schedule, no Run needed.")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _times(subject: Subject, tensor: str) -> str:
+    """How often a head reads each byte of a tensor until its end, in words."""
+    walk = subject.schedule.walk
+    assert walk is not None
+    distinct = Moment(walk).distinct(tensor, subject.tensor_bytes)
+    times = totals(walk)[0].get(tensor, 0) / walk.copies / distinct if distinct else 0
+    return (
+        "once"
+        if times == 1
+        else "twice"
+        if times == 2
+        else f"{f'{times:,.0f}' if times == int(times) else significant(times)} times"
     )
-    blocks = f"BLOCK_M × BLOCK_N {grid.BLOCK_M} × {grid.BLOCK_N}"
-    return Headline(sentence, f"{label}. {blocks}, {grid.programs:,} programs; from the schedule, no Run needed.")
 
 
-def matrix(subject: Subject, moment: Moment, theme: Theme) -> Picture:
-    """The score matrix of one head as tiles."""
-    cells = whole(moment.grid)
+def headline_of_two(one: Subject, other: Subject) -> Headline:
+    """What a head costs with one kernel and with the other."""
+    costs = [
+        (plan.requested_read_bytes + plan.requested_write_bytes) / (one.problem.batch * one.problem.heads)
+        for plan in (one.schedule, other.schedule)
+    ]
+    (less, few), (more, many) = sorted(zip(costs, (one.name, other.name), strict=True))
+    than = f"{ratio(more / less)} the {traffic(less)} of {few}" if 0 < less < more else f"as much as {few}"
+    sentence = f"For one head {many} asks for {traffic(more)}, {than}."
+    return Headline(sentence, f"{one.problem.label}. Requested bytes, all launches; from the schedules, no Run needed.")
+
+
+def most_reads(walk: Walk) -> int:
+    """How often a head has asked for K of the tile that it reads most."""
+    return max(1, int(reads_at_end(walk)[0].max()))
+
+
+def matrix(subject: Subject, moment: Moment, theme: Theme, reads: int | None = None) -> Picture:
+    """The score matrix of one head as tiles; `reads`, the top of the axis of K's reads, is given for two of them."""
+    cells = whole(moment.walk, moment.head)
+    scores = shown_scores(subject, moment, is_narrow=reads is not None)
     # Alone in its column the map may be as high as the tables beside it.
-    chart = tile_map(moment, cells, theme, height=540 if cells.is_exact else 470)
-    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells, theme), chart)
+    height = LARGER_HEIGHT if cells.is_exact and reads is None else MATRIX_HEIGHT
+    chart = tile_map(moment, cells, theme, height, reads or most_reads(moment.walk), scores)
+    sources = ("schedule",) if scores is None else ("schedule", "interpreter")
+    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells, theme, scores), chart, sources)
+
+
+def shown_scores(subject: Subject, moment: Moment, is_narrow: bool = False) -> HeadScores | None:
+    """The scores of the head looked at, where its Run has kept them all and there is room to print them."""
+    found = head_scores(subject.run, is_narrow)
+    return found if found is not None and (found.batch, found.head) == moment.batch_head else None
 
 
 def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | None:
     """The tiles around the one at hand, where the matrix shows several tiles as one cell; else None."""
-    if whole(moment.grid).is_exact:
+    if whole(moment.walk, moment.head).is_exact:
         return None
-    near = around(moment.grid, moment.q_tile, moment.kv_tile or 0)
+    near = around(moment.walk, moment.head, moment.q_tile, moment.kv_tile or 0)
     caption = "The matrix around the tile at hand, one cell a tile."
-    return Picture(f"Neighbourhood, {subject.name}", caption, tile_map(moment, near, theme, height=330))
+    chart = tile_map(moment, near, theme, height=330)
+    return Picture(f"Neighbourhood, {subject.name}", caption, chart, ("schedule",))
 
 
-def _caption(moment: Moment, cells: Cells, theme: Theme) -> str:
+def _caption(moment: Moment, cells: Cells, theme: Theme, scores: HeadScores | None) -> str:
     batch, head = moment.batch_head
-    first, stop = moment.rows
-    at_hand = "no KV tile, all are hidden" if moment.kv_tile is None else f"KV tile {moment.kv_tile:,} at hand"
-    scale = "" if cells.is_exact else f" One cell is {cells.q_step} × {cells.kv_step} tiles."
+    (first, stop), keys = moment.rows, moment.keys
+    at_hand = "no KV tile, all are hidden" if keys is None else f"KV tile {moment.kv_tile:,} at hand"
+    scale = "" if cells.is_exact else f" One cell is {cells.q_step:,} × {cells.kv_step:,} tiles."
+    if scores is not None:
+        scale += " Numbers: the scaled scores that the running kernel computed; −∞ is masked."
+    elif cells.is_exact and max(cells.visited.shape) <= 8:
+        scale += " Numbers: the step of the head at which a tile is first visited."
     return (
-        f"Batch {batch}, head {head}, program {moment.program:,}: Q rows {first:,} to {stop - 1:,} stay, {at_hand}. "
-        f"{scale_in_words(theme)}: order within a program. Grey: skipped. Stroke: partly masked.{scale}"
+        f"Batch {batch}, head {head}, program {moment.program:,}, its step {moment.step + 1:,} of {moment.steps:,}: "
+        f"Q rows {first:,} to {stop - 1:,}, {at_hand}. {scale_in_words(theme)}: order within a program. Washed out: "
+        f"still to come, one program after another. Grey: skipped. Stroke: partly masked.{scale} "
+        "Below: how often this head has read K so far."
     )
 
 
@@ -71,4 +130,7 @@ def programs_on_sms(subject: Subject, program: int, theme: Theme) -> Picture | N
     if trace is None or found is None:
         return None
     caption = f"{story(found, program)} By the GPU's clock, which ticks every {trace.timer_step_ns} ns."
-    return Picture(f"Programs on SMs, {subject.name}", caption, timeline(found, program, theme))
+    chart = timeline(found, program, theme)
+    # What can be clicked and named under the mouse is most of what is sent, at every step; the timeline's page has it.
+    chart.data = [part for part in chart.data if part.customdata is None]
+    return Picture(f"Programs on SMs, {subject.name}", caption, chart, (CLOCK,))

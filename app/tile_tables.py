@@ -1,62 +1,59 @@
-"""Tables of one moment: what a program holds on chip, and which bytes were asked for so far."""
+"""Tables of one moment: which bytes were asked for so far, by one kernel or by two side by side."""
 
 from app.picture import Table
-from app.style import capacity, ratio, traffic
+from app.standing import Pair, Standing
+from app.style import ratio, traffic
+from app.subject import Subject
+from app.tensor_names import tensor_title
 from app.tile_moment import Moment
-from kernels.problem import TileConfig
 from kernels.schedule import Schedule
 
-SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-MEANING = {
-    "Q": "the queries that this program answers",
-    "K": "keys: each query is compared with each of them",
-    "V": "values: what a query takes from each key",
-    "S": "scores: Q Kᵀ of this tile; they never leave the chip",
-    "P": "exp(s − m): this tile's weights before their division by l",
-    "acc": "Σ exp(s − m) · v so far: the output before its division by l",
-    "m": "the largest score of each row so far",
-    "l": "Σ exp(s − m) over each row's scores so far: the softmax's denominator",
-}
 
-
-def on_chip(moment: Moment, tile: TileConfig) -> Table:
-    """The tiles that the program holds at this step."""
-    held = moment.on_chip(tile)
-    rows = tuple(
-        (
-            part.name,
-            f"{'×'.join(map(str, part.shape))} {SHORT.get(part.dtype, part.dtype)}",
-            capacity(part.size),
-            part.stays,
-            "schedule",
-        )
-        for part in held
-    )
-    reasons = tuple((MEANING[part.name], "", "", "", "") for part in held)
-    caption = (
-        "Shapes from the schedule. Registers or shared memory is the compiler's choice, and not all need room at once: "
-        "do not add them up."
-    )
-    return Table("On chip now", caption, ("tile", "shape", "size", "how long", "source"), rows, reasons)
-
-
-def moved(moment: Moment) -> Table:
+def moved(subject: Subject, moment: Moment) -> Table:
     """Requested bytes of each tensor up to this step, included."""
     rows = []
-    for part in moment.moved():
-        is_read = part.tensor in ("q", "k", "v")
-        program = part.program_read if is_read else part.program_written
-        head = part.head_read if is_read else part.head_written
+    for part in moment.moved(subject.tensor_bytes):
         times = "–" if part.times is None else ratio(part.times)
-        way = "read" if is_read else "write"
-        rows.append((part.tensor.upper(), way, traffic(program), traffic(head), times, "schedule"))
-    batch, head_index = moment.batch_head
+        name = tensor_title(part.tensor)
+        rows.append((name, part.way, traffic(part.program), traffic(part.head), times, "schedule"))
+    batch, head = moment.batch_head
     columns = ("tensor", "", "this program", "this head", "times each", "source")
     caption = (
-        f"Requested bytes. This head: batch {batch}, head {head_index}, its programs one after another. "
-        "Times each: how often a byte was asked for."
+        f"Requested bytes{_of_launch(subject.schedule)}. This head: batch {batch}, head {head}, its programs one after "
+        "another. Times each: so far, over the tensor's bytes that a head asks for at all."
     )
     return Table("Asked for so far", caption, columns, tuple(rows))
+
+
+def _of_launch(schedule: Schedule) -> str:
+    """Which launch the tiles belong to, where there are others."""
+    return f" of launch {schedule.main.name}" if schedule.main and len(schedule.launches) > 1 else ""
+
+
+def moved_both(pair: Pair) -> Table:
+    """Requested bytes of one head so far, two kernels beside each other."""
+    assert pair.second is not None
+    first, second = pair.first, pair.second
+    one, other = first.bytes_of_head(), second.bytes_of_head()
+    keys = sorted(one | other, key=lambda key: key[1])
+    sizes = [(tensor_title(key[0]), key[1], one.get(key, 0.0), other.get(key, 0.0)) for key in keys]
+    sizes.append(("all", "", sum(one.values()), sum(other.values())))
+    rows = [
+        (tensor, way, traffic(a), traffic(b), ratio(a / b) if a and b else "–", "schedule")
+        for tensor, way, a, b in sizes
+    ]
+    reasons = [("", "", "", "", "" if a and b else "0 on one side or both", "") for _, _, a, b in sizes]
+    columns = ("tensor", "", first.subject.name, second.subject.name, "first / second", "source")
+    caption = f"Requested bytes of one head up to the step shown. {_pace(first, second)}"
+    return Table("Asked for so far, side by side", caption, columns, tuple(rows), tuple(reasons))
+
+
+def _pace(one: Standing, other: Standing) -> str:
+    """How the two are kept in step."""
+    if one.steps == other.steps:
+        return "Both have the same number of steps."
+    shares = " and ".join(f"step {part.at + 1:,} of {part.steps:,} ({part.subject.name})" for part in (one, other))
+    return f"Both stand at the same share of their steps: {shares}."
 
 
 def launches_moved(schedule: Schedule, current: int) -> Table:
@@ -65,6 +62,6 @@ def launches_moved(schedule: Schedule, current: int) -> Table:
     for tensor in schedule.by_tensor:
         read = sum(launch.reads.get(tensor, 0) for launch in schedule.launches[: current + 1])
         written = sum(launch.writes.get(tensor, 0) for launch in schedule.launches[: current + 1])
-        rows.append((tensor.upper(), traffic(read), traffic(written), "schedule"))
+        rows.append((tensor_title(tensor), traffic(read), traffic(written), "schedule"))
     caption = "Requested bytes; all batches and heads. Each operand counts once a launch."
     return Table("Asked for so far, by launch", caption, ("tensor", "read", "written", "source"), tuple(rows))

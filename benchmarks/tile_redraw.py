@@ -21,10 +21,15 @@ import numpy as np
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from benchmarks.start_speed import FLAGS, ROOT
+from kernels.base import all_kernels
 
 MOVES = 10
 RECORDED = ("full_8k", "causal_4k", "long_64k")
-LONGEST = {"seq_len": "16777216", "heads": "1", "kv heads": "1"}  # as long as the form takes, with its 64 × 64 tiles
+ONE_HEAD = {"heads": "1", "kv heads": "1"}  # with the form's 64 × 64 tiles
+LONG = {"seq_len": "131072"} | ONE_HEAD
+LONGEST = {"seq_len": "16777216"} | ONE_HEAD  # as long as the form takes
+WALKED = [name for name, kernel in all_kernels().items() if kernel.is_tiled]
+PAIRS = (("flash", "flash_kv_outer"), ("flash", "row_streaming"), ("flash", "naive"))
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 QUIET_MS = 800
 
@@ -54,20 +59,26 @@ class Dashboard:
 
 
 def main() -> None:
-    """Move by Next and by the slider on recorded Runs, and on the longest schedule that the form takes."""
+    """Move by Next, slider and Q tile: recorded Runs, every kernel and pairs of them at S = 131,072, the longest S."""
     chromium = sys.argv[1] if len(sys.argv) > 1 else shutil.which("chromium")
     head = f"medians of {MOVES} moves"
-    print(f"{head:24} {'server CPU':>11} {'browser CPU':>11} {'sent':>9} {'until drawn':>15} {'slowest':>9}")
+    print(f"{head:32} {'server CPU':>11} {'browser CPU':>11} {'sent':>9} {'until drawn':>15} {'slowest':>9}")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for name in RECORDED:
             measure(browser, name, ROOT / "examples" / f"{name}.json", {})
-        measure(browser, "S = 16M", None, LONGEST)
+        for kernel in WALKED:
+            measure(browser, kernel, None, LONG, (kernel,))
+        for pair in PAIRS:
+            measure(browser, " + ".join(pair), None, LONG, pair)
+        measure(browser, "flash, S = 16M", None, LONGEST, ("flash",))
         browser.close()
 
 
-def measure(browser: Browser, name: str, recorded: Path | None, form: dict[str, str]) -> None:
-    """Print a line for moves by Next and one for clicks on the slider."""
+def measure(
+    browser: Browser, name: str, recorded: Path | None, form: dict[str, str], kernels: tuple[str, ...] = ()
+) -> None:
+    """Print a line for each way to move; `kernels` are the one that is looked at and the one beside it."""
     with serving() as dashboard:
         if recorded is not None:
             shutil.copy(recorded, dashboard.runs)
@@ -93,10 +104,14 @@ def measure(browser: Browser, name: str, recorded: Path | None, form: dict[str, 
         page.locator(".js-plotly-plot").first.wait_for()
         page.evaluate(WATCH)
         _settle(page)
+        for picker, kernel in zip(("Kernel", "Compare with"), kernels, strict=False):
+            page.get_by_test_id("stSelectbox").filter(has_text=picker).locator("input").click()
+            page.get_by_role("option", name=kernel, exact=True).click()
+            _settle(page)
         track = page.locator('.st-key-tile-player-slider [data-orientation="horizontal"] >> nth=1')
         width = (track.bounding_box() or {"width": 0.0})["width"]
         following = page.locator(".st-key-tile-player-next").get_by_role("button")
-        higher = page.get_by_test_id("stNumberInputStepUp").locator("visible=true").last
+        higher = page.locator(".st-key-tile-Q-tile").get_by_test_id("stNumberInputStepUp")
         ways: dict[str, Callable[[int], None]] = {
             "Next": lambda _: following.click(),
             "slider": lambda number: track.click(position={"x": width * (0.05 + 0.09 * number), "y": 8}),
@@ -106,7 +121,7 @@ def measure(browser: Browser, name: str, recorded: Path | None, form: dict[str, 
             moves = np.array([_measured(page, used, partial(move, number)) for number in range(MOVES)])
             (server, inside, sent, seconds), slowest = np.median(moves, axis=0), moves[:, -1].max()
             print(
-                f"{name + ', ' + way:24} {server * 1e3:8.0f} ms {inside * 1e3:8.0f} ms {sent / 1e3:6.0f} kB "
+                f"{name + ', ' + way:32} {server * 1e3:8.0f} ms {inside * 1e3:8.0f} ms {sent / 1e3:6.0f} kB "
                 f"{seconds * 1e3:12.0f} ms {slowest * 1e3:6.0f} ms"
             )
         page.close()
@@ -154,9 +169,9 @@ def _measured(page: Page, used: Callable[[], tuple[float, ...]], move: Callable[
 
 
 def _at_hand(page: Page) -> str:
-    """Program and KV tile that the score matrix's caption names."""
-    caption = page.locator(".bs-caption").first.inner_text()
-    return " ".join(re.findall(r"program [\d,]+|KV tile [\d,]+", caption))
+    """Programs and steps that the captions name."""
+    captions = " ".join(page.locator(".bs-caption").all_inner_texts())
+    return " ".join(re.findall(r"program [\d,]+|step [\d,]+", captions))
 
 
 def _settle(page: Page) -> None:

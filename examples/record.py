@@ -20,7 +20,7 @@ from kernels.problem import (
 from profiler.run import Run, to_json
 from profiler.store import load, runs_folder
 from profiler.worker import Worker
-from profiler.workload import Workload, workloads
+from profiler.workload import TraceRequest, Workload, workloads
 
 TILE, WIDE = TileConfig(128, 64, 8, 3), TileConfig(128, 128, 8, 3)
 
@@ -34,14 +34,18 @@ class Recording:
     tile: TileConfig = TILE
     orders: tuple[str, ...] = (LINEAR,)
     dtypes: tuple[str, ...] = ()
+    is_traced: bool = True
 
     def workloads(self) -> tuple[Workload, ...]:
         """All of them, for the first GPU."""
+        trace = TraceRequest() if self.is_traced else None
         problems = [replace(self.problem, dtype=dtype) for dtype in self.dtypes] or [self.problem]
         return tuple(
             workload
             for problem in problems
-            for workload in workloads(self.kernels, problem, self.tile, "cuda:0", detail=True, orders=self.orders)
+            for workload in workloads(
+                self.kernels, problem, self.tile, "cuda:0", trace=trace, detail=True, orders=self.orders
+            )
         )
 
 
@@ -61,7 +65,9 @@ RECORDINGS = {
         ("naive", "row_streaming", "query_tiled", "flash_kv_outer", "flash", "split_kv"),
         _bfloat16(16, 16, 512), TileConfig(32, 64, 4, 3),
     ),
-    "ladder_8k": Recording(("row_streaming", "flash_kv_outer", "flash", "split_kv"), _bfloat16(16, 16, 8192)),
+    "ladder_8k": Recording(
+        ("row_streaming", "flash_kv_outer", "flash", "split_kv"), _bfloat16(16, 16, 8192), is_traced=False
+    ),
     "library_8k": Recording(("cudnn", "flash_attention_2", "mem_efficient", "flex"), _bfloat16(16, 16, 8192)),
     "decode_64k": Recording(
         ("flash", "split_kv"), AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16"), TileConfig(16, 64, 4, 3)
@@ -76,18 +82,17 @@ RECORDINGS = {
 
 
 def main() -> None:
-    """Measure every recording twice, keep the second (the first also warms the process up), one file each.
+    """Measure every recording in one warm process, one file each.
 
     Arguments after the folder name the recordings to make; without them all are.
     """
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "examples")
     worker = Worker("cuda:0")
+    worker.submit(RECORDINGS["short_1k"].workloads()).wait()
     for name in sys.argv[2:] or RECORDINGS:
-        chosen = RECORDINGS[name].workloads()
-        for _ in range(2):
-            status = worker.submit(chosen).wait()
-            if status.state != "done":
-                raise SystemExit(f"{name}: {status.error}")
+        status = worker.submit(RECORDINGS[name].workloads()).wait()
+        if status.state != "done":
+            raise SystemExit(f"{name}: {status.error}")
         runs = [_labelled(load(runs_folder() / f"{run_id}.json")[0]) for run_id in status.run_ids]
         (folder / f"{name}.json").write_text(to_json(runs), encoding="utf-8")
         print(name, runs[0].workload.problem.label, flush=True)

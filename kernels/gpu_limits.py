@@ -33,6 +33,21 @@ def refuse_bfloat16(problem: AttentionProblem, gpu: GpuLimits) -> None:
         raise Refused(f"{gpu.name} has no bfloat16 (it came with compute capability 8.0); choose float16.")
 
 
+def refuse_wrong_product(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits) -> None:
+    """Raise Refused for a product that Triton gets wrong on Hopper.
+
+    Seen with Triton 3.6 on an H200: warpgroup products of 64 or more queries with more than 256 keys wider than 64, in
+    16 bits, were off by 0.9 of the result; with fewer of any of these, or in float32, all were right.
+    """
+    is_warpgroup = gpu.compute_capability[0] == 9 and tile.BLOCK_M >= 64 and problem.element_bytes == 2
+    if is_warpgroup and tile.BLOCK_N > 256 and problem.padded_head_dim > 64:
+        raise Refused(
+            f"On Hopper, Triton multiplies {tile.BLOCK_M} queries by {tile.BLOCK_N} keys of head_dim "
+            f"{problem.head_dim} at once wrongly (seen with Triton 3.6 on an H200); "
+            "choose BLOCK_M 32 or less, or at most 256 keys at once."
+        )
+
+
 def register_bytes(num_warps: int) -> int:
     """Bytes of registers that one program of so many warps can have, alone on its SM."""
     return min(num_warps * 32 * REGISTERS_PER_THREAD * 4, REGISTER_FILE_BYTES)

@@ -6,10 +6,10 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.workload import TraceRequest
 
-STATE_VALUES = 2**15  # rows × KV tiles kept of each quantity
-ACC_VALUES = 2**17  # values of acc kept
-SCORE_VALUES = 2**15  # scores kept, of more than one row
-LONGEST_SCORES = 2**17  # scores kept of one row
+STATE_VALUES = 2**14  # rows × KV tiles kept of each quantity
+ACC_VALUES = 2**16  # values of acc kept
+SCORE_VALUES = 2**14  # scores kept, of more than one row
+LONGEST_SCORES = 2**16  # scores kept of one row
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
-from kernels.schedule import TileGrid
+from kernels.tile_grid import TileGrid
 from profiler.codec import PackedArray
 from profiler.run import DeviceInfo, LaunchSpan, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
 from profiler.workload import CPU, TraceRequest, Workload
@@ -79,7 +79,7 @@ def flash_run(problem: AttentionProblem = PROBLEM, tile: TileConfig = TILE, run_
         ENVIRONMENT,
         (*_requested("flash", problem, tile), *_totals(0.101e9, 0.034e9, 2.73e9, 1.28e-3, 0.1345e9, 0.147e9)),
         softmax=softmax_trace(problem, tile, max(0, problem.seq_len_q - 256), problem.seq_len_q),
-        timeline=timeline(grid.programs, sms=132, program_ns=160_000),
+        timeline=timeline(problem.batch * problem.heads * grid.q_tiles, sms=132, program_ns=160_000),
     )
 
 

@@ -1,9 +1,11 @@
 """All keys in one round: its schedule against the trace, its bytes by hand, and where the row block stops fitting."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
-from kernels.base import AttentionKernel, all_kernels
+from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.on_chip import REGISTERS, SHARED, bytes_in
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.query_tiled.kernel import grid
@@ -230,3 +232,17 @@ def test_what_crosses_between_l2_and_the_sms() -> None:
     problem = AttentionProblem(1, 1, 1, 16, 16, 64)
     assert KERNEL.l2_sm_bounds is not None
     assert KERNEL.l2_sm_bounds(problem, TileConfig(8, 16)) == (8192, 2 * 2048 + 2 * 2 * 2048 + 64)
+
+
+@pytest.mark.parametrize("kernel", ["query_tiled", "flash", "flash_kv_outer", "split_kv"])
+def test_a_product_that_comes_out_wrong_on_hopper_is_refused(kernel: str) -> None:
+    """64 queries by 512 keys of head_dim 128 in 16 bits; fewer of any of them, or another GPU, are right."""
+    h200, a100 = GpuLimits("H200", (9, 0), 2**20), GpuLimits("A100", (8, 0), 2**20)
+    problem, tile = AttentionProblem(1, 1, 1, 512, 512, 128), TileConfig(64, 512, num_stages=1)
+    refuse = all_kernels()[kernel].refuse
+    with pytest.raises(Refused, match=r"^On Hopper, Triton multiplies 64 queries by 512 keys of head_dim 128 at once"):
+        refuse(problem, tile, h200)
+    refuse(problem, replace(tile, BLOCK_M=32), h200)
+    refuse(problem, replace(tile, BLOCK_N=256), h200)
+    refuse(replace(problem, head_dim=64), tile, h200)
+    refuse(problem, tile, a100)

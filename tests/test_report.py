@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 
@@ -26,8 +25,7 @@ from app.report import FORMATS
 from app.report_parts import LISTED_AS_MEASUREMENTS
 from app.style import DARK, LIGHT
 from kernels.problem import Refused
-from profiler.codec import PackedArray
-from profiler.run import Measurement, ProgramTrace, Run, Series, from_json, to_json
+from profiler.run import Measurement, Run, Series, from_json, to_json
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
 
 if TYPE_CHECKING:
@@ -278,28 +276,6 @@ def test_markdown_has_a_column_for_each_run_and_a_table_for_each_problem(both: t
     versions = "torch 2.11.0+cu130, triton 3.6.0, python 3.12.3, 2026-11-29"
     assert f"* NVIDIA H200, driver 580.159.04, {versions}, {how}" in lines
     assert f"* Two-core CPU, {versions}" in lines
-
-
-def test_perfetto_gives_each_sm_a_lane_and_overlapping_ctas_lanes_of_their_own() -> None:
-    # SM 3 holds programs 0 and 1 at once and takes 3 when 0 is done; SM 5 holds program 2.
-    sm, start, end = ([3, 3, 5, 3], [0, 320, 0, 960], [960, 1600, 640, 1280])
-    packed = (PackedArray.pack(np.array(part, np.int64)) for part in (sm, start, end))
-    run = dataclasses.replace(flash_run(), timeline=ProgramTrace("flash", *packed, 32))
-    events = json.loads(FORMATS["perfetto"]((naive_run(), run)))["traceEvents"]
-    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    slices = {event["name"]: (lanes[event["tid"]], event["ts"], event["dur"]) for event in events if event["ph"] == "X"}
-    assert slices == {
-        "program 0": ("SM 3", 0.0, 0.96),
-        "program 1": ("SM 3, CTA 2", 0.32, 1.28),
-        "program 2": ("SM 5", 0.0, 0.64),
-        "program 3": ("SM 3", 0.96, 0.32),
-    }
-    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["flash, launch flash"]
-
-
-def test_perfetto_invents_nothing() -> None:
-    with pytest.raises(Refused, match="timeline"):
-        FORMATS["perfetto"]((naive_run(),))
 
 
 def test_no_runs_are_refused() -> None:

@@ -226,19 +226,19 @@ def planned(problem: AttentionProblem, tile: TileConfig, request_: TraceRequest)
             None,
             (0, 100, 6, 0, 1, 0, 100),
         ),
-        # 8192 / 64 = 128 KV tiles leave 256 rows; 128 · 128 values of acc leave 8 steps of 128.
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), None, (7936, 8192, 63, 15, 16, 8188, 8192)),
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 0, (0, 256, 0, 15, 16, 0, 4)),
-        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 4100, (4096, 4352, 32, 15, 16, 4097, 4101)),
-        # 4096 KV tiles leave 8 rows of a tile of 128: those that end with the asked one.
+        # 8192 / 64 = 128 KV tiles leave 128 rows; 128 · 128 values of acc leave 4 steps of 128.
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), None, (8064, 8192, 63, 31, 32, 8190, 8192)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 0, (0, 128, 0, 31, 32, 0, 2)),
+        (AttentionProblem(1, 1, 1, 8192, 8192, 128), TileConfig(128, 64), 4100, (4096, 4224, 32, 31, 32, 4099, 4101)),
+        # 4096 KV tiles leave 4 rows of a tile of 128: those that end with the asked one.
         (
             AttentionProblem(1, 1, 1, 65536, 65536, 64),
             TileConfig(128, 16),
             65535,
-            (65528, 65536, 511, 255, 256, 65535, 65536),
+            (65532, 65536, 511, 511, 512, 65535, 65536),
         ),
-        # Above 131,072 keys no scores are kept; the state still is.
-        (AttentionProblem(1, 1, 1, 16, 2**18, 64), TileConfig(16, 64), 7, (0, 8, 0, 31, 32, 8, 8)),
+        # Above 65,536 keys no scores are kept; the state still is.
+        (AttentionProblem(1, 1, 1, 16, 2**18, 64), TileConfig(16, 64), 7, (4, 8, 0, 63, 64, 8, 8)),
     ],
 )
 def test_plan(problem: AttentionProblem, tile: TileConfig, row: int | None, plan: tuple[int, ...]) -> None:
@@ -256,7 +256,7 @@ def test_plan(problem: AttentionProblem, tile: TileConfig, row: int | None, plan
 def test_a_row_too_long_to_record_is_refused() -> None:
     problem = AttentionProblem(1, 1, 1, 1, 2**20, 16)
     with pytest.raises(
-        Refused, match=r"^One row has 65,536 KV tiles to record, above 32,768; choose a larger BLOCK_N\."
+        Refused, match=r"^One row has 65,536 KV tiles to record, above 16,384; choose a larger BLOCK_N\."
     ):
         planned(problem, TileConfig(16, 16), TraceRequest())
 

@@ -1,7 +1,7 @@
 """What flash cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks
+from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.shared_memory import STREAMED_KV
 
@@ -15,3 +15,4 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
     refuse_bfloat16(problem, gpu)
     STREAMED_KV.refuse(problem, tile, gpu)
+    refuse_wrong_product(problem, tile, gpu)

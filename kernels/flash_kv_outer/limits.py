@@ -1,7 +1,7 @@
 """What flash with K/V outside cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks
+from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory
 
@@ -16,6 +16,7 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
     refuse_bfloat16(problem, gpu)
     STREAMED_Q.refuse(problem, tile, gpu)
+    refuse_wrong_product(problem, tile, gpu)
 
 
 def _at_least(problem: AttentionProblem, tile: TileConfig) -> int:

@@ -9,6 +9,7 @@ from kernels.gpu_limits import (
     refuse_bfloat16,
     refuse_grid,
     refuse_small_blocks,
+    refuse_wrong_product,
     register_bytes,
 )
 from kernels.on_chip import REGISTERS, bytes_in
@@ -27,6 +28,7 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
         refuse_small_blocks(tile, "BLOCK_M")
         refuse_bfloat16(problem, gpu)
         refuse_shared_memory(problem, tile, gpu, shared_memory_at_least(problem, tile), "at least ")
+        refuse_wrong_product(problem, tile, gpu)
     if (elements := largest_tensor(problem, tile)) > MAX_TENSOR_ELEMENTS:
         longest = longest_seq_in_triton(problem, tile)
         raise Refused(

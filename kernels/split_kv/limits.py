@@ -1,7 +1,7 @@
 """What split K/V cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks
+from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory, streamed_kv_at_least, streamed_kv_at_most
 from kernels.split_kv.schedule import splits_of
@@ -19,6 +19,7 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
     refuse_bfloat16(problem, gpu)
     SPLIT.refuse(problem, tile, gpu)
+    refuse_wrong_product(problem, tile, gpu)
 
 
 def _at_most(problem: AttentionProblem, tile: TileConfig) -> int:

@@ -1,0 +1,143 @@
+"""What sits where at one moment, level by level: HBM, L2, shared memory, registers; how full each is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.picture import Table
+from app.style import capacity, ratio
+from app.subject import Subject
+from app.tensor_names import tensor_title
+from app.tile_moment import Moment
+from kernels.gpu_limits import REGISTER_FILE_BYTES
+from kernels.on_chip import REGISTERS, SHARED, Held
+
+MEANING = {
+    "q": "the queries at hand",
+    "k": "keys: each query is compared with each of them",
+    "v": "values: what a query takes from each key",
+    "o": "the output",
+    "s": "scores Q Kᵀ, and what the softmax makes of them",
+    "p": "exp(s − m): weights before their division by l",
+    "acc": "Σ exp(s − m) · v so far: the output before its division by l",
+    "m": "the largest score of each row so far",
+    "l": "Σ exp(s − m) over each row's scores so far: the softmax's denominator",
+    "lse": "m + ln l of each row, for a backward pass",
+}
+
+
+def percent(share: float) -> str:
+    """How much of something is taken: 14%; 24× where it is far too much."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}" if share < 9.95 else ratio(share)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A level, its bytes where they are known, and why they are not."""
+
+    name: str
+    limit: int | None
+    why: str = ""
+
+    def row(self, what: str, size: int, now: str, meaning: str) -> "_Row":
+        """A line for something that it holds."""
+        share = None if self.limit is None else size / self.limit
+        shown = "–" if share is None else percent(share)
+        name = self.name if self.limit is None else f"{self.name}, {capacity(self.limit)}"
+        texts = (name, what, capacity(size), shown, now, "schedule")
+        why = self.why if share is None else ""
+        return _Row(texts, ("", meaning, "", why, "", ""), (None, None, None, share, None, None))
+
+
+@dataclass(frozen=True)
+class _Row:
+    texts: tuple[str, ...]
+    reasons: tuple[str, ...]
+    fills: tuple[float | None, ...]
+
+
+def levels(subject: Subject, moment: Moment) -> Table:
+    """HBM's whole tensors, what L2 was asked for of K and V, and what one program holds on chip."""
+    rows = [*_hbm(subject), _l2(subject, moment), *_on_chip(subject, moment)]
+    caption = (
+        "HBM: whole tensors, all heads. L2: K and V that this head has read, if nothing pushed them out. Below: where "
+        "Triton's compiler puts operands and accumulators on tensor cores; not all need room at once: do not add up."
+    )
+    texts, level = [], ""
+    for row in rows:
+        name, level = "" if row.texts[0] == level else row.texts[0], row.texts[0]
+        texts.append((name, *row.texts[1:]))
+    columns = ("level", "holds", "size", "of level", "rows or keys", "source")
+    return Table(
+        f"What sits where, {subject.name}", caption, columns, tuple(texts),
+        tuple(row.reasons for row in rows), fills=tuple(row.fills for row in rows),
+    )  # fmt: skip
+
+
+def _hbm(subject: Subject) -> list[_Row]:
+    device = subject.device
+    memory = device.memory_bytes if device is not None and device.compute_capability is not None else None
+    level = _Level("HBM", memory, _no_limit(subject, "memory"))
+    kept = subject.problem.tensor_bytes
+    return [
+        level.row(
+            tensor_title(name) if name in kept else f"{tensor_title(name)}, temporary", size, "all",
+            MEANING.get(name, "an intermediate result that the kernel keeps in HBM"),
+        )
+        for name, size in subject.tensor_bytes.items()
+    ]  # fmt: skip
+
+
+def _l2(subject: Subject, moment: Moment) -> _Row:
+    device, grid = subject.device, moment.walk.grid
+    level = _Level("L2", None if device is None else device.l2_bytes, _no_limit(subject, "L2"))
+    tiles = np.arange(grid.kv_tiles)
+    rows = grid.kv_rows(tiles, tiles + 1)
+    size = sum(int(rows[reads > 0].sum()) for reads in moment.kv_reads) * grid.row_bytes
+    return level.row(
+        "K, V read", size, "of this head",
+        "K and V of this head read so far, each byte once; other heads' compete for the same L2",
+    )  # fmt: skip
+
+
+def _no_limit(subject: Subject, what: str) -> str:
+    if subject.device is None:
+        return f"Without a Run the {what} of no GPU is known: measure on one, or open a recorded Run."
+    return f"Measured on {subject.device.name}, of which no {what} of a GPU is known: measure on one."
+
+
+def _on_chip(subject: Subject, moment: Moment) -> list[_Row]:
+    device, main = subject.device, subject.schedule.main
+    shared = None if device is None else device.shared_memory_per_block
+    places = {
+        SHARED: _Level("shared memory", shared, _no_limit(subject, "shared memory")),
+        REGISTERS: _Level("registers", REGISTER_FILE_BYTES),
+    }
+    held = () if main is None else main.on_chip
+    return [
+        places[where].row(_spelled(part), part.size, _now(part, moment), _meaning(part))
+        for where in (SHARED, REGISTERS)
+        for part in held
+        if part.place == where
+    ]
+
+
+def _spelled(part: Held) -> str:
+    return f"{part.name} {'×'.join(f'{side:,}' for side in part.shape)}"
+
+
+def _meaning(part: Held) -> str:
+    return f"{MEANING.get(part.tensor, 'a tile')}; {part.dtype}; stays {part.stays}"
+
+
+def _now(part: Held, moment: Moment) -> str:
+    """Which rows or keys of the problem the tile holds at this step."""
+    if part.tensor in ("k", "v"):
+        return "–" if moment.keys is None or part.tensor not in moment.kv_now else _span(*moment.keys)
+    if part.tensor in ("s", "p"):
+        return "–" if moment.keys is None else "this tile"
+    return _span(*moment.rows)
+
+
+def _span(first: int, stop: int) -> str:
+    return f"{first:,}" if stop - first == 1 else f"{first:,}–{stop - 1:,}"

@@ -1,0 +1,140 @@
+"""The part of the tile schedule that moves: one kernel, or two on one slider, stepped, played and picked."""
+
+from functools import partial
+
+import streamlit as st
+
+from app import page, place, player, tile_pages
+from app.level_table import levels
+from app.picture import Picture
+from app.player import Steps
+from app.row_block_table import row_block
+from app.standing import Pair, Standing
+from app.style import Theme
+from app.subject import Subject
+from app.tile_moment import Moment
+from app.tile_pickers import kernel_pickers, other, tile_pickers
+from app.tile_tables import launches_moved, moved, moved_both
+
+PLAY_TICKS = 512  # a head of more steps than that is played several steps at a time
+
+
+def stage(first: Subject, second: Subject | None, found: tuple[Subject, ...], has_timer: bool) -> None:
+    """Controls, then the pictures and tables of the step at hand."""
+    if player.ticks():
+        _play_on(Pair.here(first, second))
+    # The headline and the timer are outside of what moves.
+    if player.is_playing() != has_timer or place.kernel() != first.name or other(found, first) != second:
+        st.rerun()
+    pair = Pair.here(first, second)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        kernel_pickers(found, pair)
+        if pair.leader.moment is not None:
+            tile_pickers(pair.leader.moment)
+        player.controls(_steps(pair), "tile.player")
+    if words := place.take_remark():
+        st.caption(words)
+    colours = page.theme()
+    if pair.second is not None:
+        _two(pair, pair.second, colours)
+    elif pair.first.moment is not None:
+        _one(pair, pair.first.moment, colours)
+    else:
+        _launches(pair.first, colours)
+
+
+def _steps(pair: Pair) -> Steps:
+    leader = pair.leader
+    name = "Launch" if leader.moment is None else "Step of this head"
+    whose = "" if pair.second is None else f", {leader.subject.name}"
+    step_on = 1 if leader.at + 1 < leader.steps else 1 - leader.steps
+    step_back = -1 if leader.at else leader.steps - 1
+    return Steps(
+        f"{name}{whose}",
+        1,
+        leader.steps,
+        leader.at + 1,
+        move=lambda step: pair.go(step - 1),
+        back=partial(pair.go, leader.at + step_back),
+        forward=partial(pair.go, leader.at + step_on),
+        help="One visit of one tile; the programs of a head one after another, as if one SM ran them"
+        if leader.moment is not None
+        else "One kernel started on the GPU after another",
+    )
+
+
+def _play_on(pair: Pair) -> None:
+    """One tick further; the last step ends it, and from there it begins anew."""
+    leader = pair.leader
+    last, stride = leader.steps - 1, player.speed() * max(1, leader.steps // PLAY_TICKS)
+    then = 0 if leader.at == last else min(leader.at + stride, last)
+    pair.go(then)
+    if then == last:
+        player.stop()
+
+
+def _one(pair: Pair, moment: Moment, theme: Theme) -> None:
+    subject = pair.first.subject
+    left, right = st.columns([7, 5])
+    with left:
+        for item in (tile_pages.matrix(subject, moment, theme), tile_pages.neighbourhood(subject, moment, theme)):
+            if item is not None:
+                _clickable(item, pair, pair.first)
+    with right:
+        page.table(moved(subject, moment))
+        page.table(levels(subject, moment))
+    if (needed := row_block(subject)) is not None:
+        page.table(needed)
+    measured = tile_pages.programs_on_sms(subject, moment.program, theme)
+    if measured is not None:
+        page.picture(measured, "tile.timeline")
+
+
+def _two(pair: Pair, second: Standing, theme: Theme) -> None:
+    both = (pair.first, second)
+    reads = max((tile_pages.most_reads(part.moment.walk) for part in both if part.moment is not None), default=None)
+    columns = st.columns(2)
+    for column, part in zip(columns, both, strict=True):
+        with column:
+            if part.moment is None:
+                page.picture(tile_pages.launches(part.subject, part.at, theme), f"tile.launch-map-{part.subject.name}")
+            else:
+                _clickable(tile_pages.matrix(part.subject, part.moment, theme, reads), pair, part)
+    page.table(moved_both(pair))
+    for column, part in zip(st.columns(2), both, strict=True):
+        if part.moment is not None:
+            with column:
+                page.table(levels(part.subject, part.moment))
+                if (needed := row_block(part.subject)) is not None:
+                    page.table(needed)
+
+
+def _launches(standing: Standing, theme: Theme) -> None:
+    left, right = st.columns([7, 5])
+    with left:
+        page.picture(tile_pages.launches(standing.subject, standing.at, theme), "tile.launch-map")
+    with right:
+        page.table(launches_moved(standing.subject.schedule, standing.at))
+
+
+def _clickable(item: Picture, pair: Pair, standing: Standing) -> None:
+    """A map in a card; clicking a tile goes there, where tiles are large enough to be hit."""
+    key, moment = f"tile.{item.title}", standing.moment
+    assert moment is not None
+
+    def choose() -> None:
+        points = st.session_state[key].selection.points
+        if points:
+            tile = points[0]["customdata"]  # a row of an array, which comes back as a dict
+            there = Moment.at_tile(moment.walk, moment.head, int(tile["0"]), int(tile["1"]))
+            pair.go_with(Standing.at_moment(standing.subject, there))
+
+    # Numbers that have no room on a phone are scrolled there.
+    side = "first" if standing is pair.first else "second"
+    scores = tile_pages.shown_scores(standing.subject, moment)
+    inside = None if scores is None else f"bs-scores-{side}"
+    with page.card(item.title, item.caption, sources=item.sources), st.container(key=inside):
+        st.plotly_chart(
+            item.chart, key=key, theme=None, config=page.CHART_CONFIG, on_select=choose, selection_mode="points",
+            alt=f"{item.title}. {item.caption}",
+        )  # fmt: skip
