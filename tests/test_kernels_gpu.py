@@ -265,6 +265,43 @@ def test_times_and_errors_are_sane(long_runs: dict[str, Run], kernel: str) -> No
     assert (run.softmax is not None, run.timeline is not None) == (kernel == "flash",) * 2
 
 
+def reads_by_order(
+    worker: Worker, folder: Path, problem: AttentionProblem, orders: tuple[str, ...]
+) -> dict[str, float]:
+    """HBM reads as a multiple of Q + K + V, by order of flash and by cuDNN; on an H200 with counters only."""
+    tile = TileConfig(128, 128, num_warps=8, num_stages=3)
+    chosen = workloads(("flash", "cudnn"), problem, tile, GPU, repeats=3, trace=None, orders=orders)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BYTESCOPE_RUNS", str(folder))
+        status = worker.submit(chosen).wait(PATIENCE)
+    assert status.state == "done", status
+    runs = [run for run_id in status.run_ids for run in load(folder / f"{run_id}.json")]
+    if "H200" not in runs[0].device.name:
+        pytest.skip(f"The figures are an H200's; this is {runs[0].device.name}.")
+    size = problem.tensor_bytes
+    found = {}
+    for run in runs:
+        read = run.find("hbm_read_bytes", source="cupti-range")
+        assert read is not None
+        if read.value is None:
+            pytest.skip(f"No counters: {read.note}")
+        name = run.workload.tile.order if run.workload.tile else run.workload.kernel
+        found[name] = read.value / (size["q"] + size["k"] + size["v"])
+    return found
+
+
+def test_sawtooth_reads_less_than_linear_and_cudnn(gpu_worker: Worker, tmp_path: Path) -> None:
+    problem = AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16")
+    found = reads_by_order(gpu_worker, tmp_path, problem, ("linear", "sawtooth"))
+    assert found["sawtooth"] <= 0.62 * min(found["linear"], found["cudnn"]), found
+
+
+def test_longest_first_keeps_causal_programs_in_step(gpu_worker: Worker, tmp_path: Path) -> None:
+    problem = AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16", causal=True)
+    found = reads_by_order(gpu_worker, tmp_path, problem, ("linear", "longest_first"))
+    assert found["longest_first"] <= 3.5 and min(found["linear"], found["cudnn"]) > 25, found
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -88,7 +88,7 @@ def first(document: Document) -> Document:
         (lambda d: first(d).update(color="red"), "runs[0] has a field that this version does not know: 'color'."),
         (lambda d: first(d).pop("device"), "runs[0] lacks the field 'device'."),
         (lambda d: first(d).update(id=3), "runs[0].id should be str, not int."),
-        (lambda d: first(d)["workload"].update(kernel="slow"), "Kernel 'slow' is not known; choose flash, naive."),
+        (lambda d: first(d)["workload"].update(kernel="slow"), "Kernel 'slow' is not known; choose naive, row_"),
         (lambda d: first(d)["workload"].update(tile=None), "Kernel flash needs a tile."),
         (lambda d: first(d)["workload"].update(device="tpu"), "Device 'tpu' is not known"),
         (lambda d: first(d)["workload"]["problem"].update(head_dim=0), "head_dim is 0; it must be at least 1."),

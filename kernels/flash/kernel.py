@@ -79,7 +79,9 @@ def flash_forward(
     q_rows = q_ptr + batch * stride_qb + head * stride_qh + offs_d[None, :]
     k_rows = k_ptr + batch * stride_kb + kv_head * stride_kh + offs_d[None, :]
     v_rows = v_ptr + batch * stride_vb + kv_head * stride_vh + offs_d[None, :]
-    q = load_rows(q_rows, offs_m, stride_qs, seq_len_q, mask_d, UPCAST)  # [BLOCK_M, HEAD_DIM]
+    # What a wave leaves of K and V in L2 is all that sawtooth gains: Q and O, which pass once, must not drive it out.
+    once: tl.constexpr = "evict_first" if ORDER == SAWTOOTH else ""
+    q = load_rows(q_rows, offs_m, stride_qs, seq_len_q, mask_d, UPCAST, once)  # [BLOCK_M, HEAD_DIM]
     bounds = visible_tiles(start_m, seq_len_q, seq_len_kv, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     backward = False
     if ORDER == SAWTOOTH:
@@ -96,7 +98,7 @@ def flash_forward(
 
     o, lse = divided(acc, m_i, l_i, sm_scale, UPCAST)
     o_rows = o_ptr + batch * stride_ob + head * stride_oh + rows * stride_os + offs_d[None, :]
-    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :])
+    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :], eviction_policy=once)
     tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
     if TIMELINE:
         tl.store(sm_ptr + program, cuda_extra.smid())
