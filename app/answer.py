@@ -6,7 +6,7 @@ from app.asked import conditions
 from app.four_kinds import compulsory, requested
 from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
-from app.selection import Comparison
+from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
 from profiler.admission import needs
 from profiler.run import Measurement, Run
@@ -26,13 +26,18 @@ class Pair:
 
 
 def pair(comparison: Comparison) -> Pair:
-    """The newest flash (else the newest that is not naive) against the newest naive, else against the oldest other."""
+    """The newest flash (else the newest that is not naive) against the newest naive.
+
+    Without a naive one, against the oldest other: of the same kernel, where there is one.
+    """
     named = list(zip(comparison.runs, comparison.names, strict=True))
     naive = [item for item in named if item[0].workload.kernel == "naive"]
     others = [item for item in named if item[0].workload.kernel != "naive"]
     flash = [item for item in others if item[0].workload.kernel == "flash"]
     subject = (flash or others or naive)[-1]
-    against = [item for item in naive or others if item is not subject]
+    rest = [item for item in others if item is not subject]
+    alike = [item for item in rest if item[0].workload.kernel == subject[0].workload.kernel]
+    against = [item for item in naive if item is not subject] or alike or rest
     if not against:
         return Pair(*subject)
     return Pair(*subject, *(against[-1] if naive else against[0]))
@@ -90,7 +95,8 @@ def _times(factor: float) -> str:
 def _sentence(two: Pair) -> str:
     """HBM bytes where every Run has them, else requested bytes; the verb tells which."""
     runs = _both_runs(two)
-    names = [name[:1].upper() + name[1:] for name in (two.baseline_name, two.name) if name]
+    named = zip(runs, (two.baseline_name, two.name) if two.baseline else (two.name,), strict=True)
+    names = [title(run, name) for run, name in named]
     for kind, verb, place in ((possible_hbm, "moved", " through HBM"), (requested, "requests", "")):
         sizes = [size for run in runs if (size := kind(run).value) is not None]
         if len(sizes) < len(runs):

@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 
 from app.style import DIRECTION, TENSOR, Theme, ink_on, template, tensor_colour, traffic
+from app.tensor_names import tensor_title
 from kernels.schedule import Launch, Schedule
 
 TITLES = {"qk": "QKᵀ", "pv": "PV"}
@@ -27,7 +28,7 @@ def launch_steps(schedule: Schedule, current: int, theme: Theme, height: int = 4
     )  # fmt: skip
     figure.update_xaxes(
         side="top", tickmode="array", tickvals=list(range(len(tensors))), range=[-0.5, len(tensors) - 0.5],
-        ticktext=[f'<span style="color:{tensor_colour(t)}">■</span> {t.upper()}' for t in tensors],
+        ticktext=[f'<span style="color:{tensor_colour(t)}">■</span> {tensor_title(t)}' for t in tensors],
         tickfont_color=theme.ink, showgrid=False, zeroline=False, fixedrange=True,
     )  # fmt: skip
     figure.update_yaxes(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.style import significant, tensor_colour, traffic
+from app.tensor_names import tensor_title
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Schedule
@@ -78,4 +79,4 @@ def formula(schedule: Schedule) -> tuple[str, str]:
 
 
 def _spotted(tensor: str) -> str:
-    return f'<span style="color:{tensor_colour(tensor)};font-size:17px">■</span> {tensor.upper()}'
+    return f'<span style="color:{tensor_colour(tensor)};font-size:17px">■</span> {tensor_title(tensor)}'

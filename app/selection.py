@@ -64,6 +64,7 @@ def names(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def title(run: Run) -> str:
-    """The kernel's name as a sentence begins with it."""
-    return all_kernels()[run.workload.kernel].title
+def title(run: Run, name: str = "") -> str:
+    """The kernel's title, as a sentence begins with it, and what else the Run's name in `names` holds."""
+    kernel = run.workload.kernel
+    return f"{all_kernels()[kernel].title}{name.removeprefix(kernel)}"

@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 
 from app.style import TENSOR, Theme
+from app.tensor_names import tensor_title
 from app.tile_cells import Cells
 from app.tile_moment import Moment
 
@@ -70,7 +71,7 @@ def edge_names(cells: Cells, theme: Theme) -> list[dict[str, object]]:
             else {"x": _keys(cells)[0], "y": middle, "xanchor": "right"}
         )
         font = {"color": theme.ink, "size": 12}
-        names.append(place | {"text": f"<b>{tensor.upper()}</b>", "showarrow": False, "font": font})
+        names.append(place | {"text": f"<b>{tensor_title(tensor)}</b>", "showarrow": False, "font": font})
     return names
 
 

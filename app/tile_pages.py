@@ -20,8 +20,7 @@ MATRIX_HEIGHT, LARGER_HEIGHT = 540, 660
 def headline(subject: Subject) -> Headline:
     """How the kernel goes through the score matrix, as a sentence."""
     walk, label = subject.schedule.walk, subject.problem.label
-    title = all_kernels()[subject.kernel].title if subject.name == subject.kernel else subject.name
-    kernel = title[:1].upper() + title[1:]
+    kernel = f"{all_kernels()[subject.kernel].title}{subject.name.removeprefix(subject.kernel)}"
     if walk is None:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
         count = "one launch" if len(names) == 1 else f"{len(names)} launches"

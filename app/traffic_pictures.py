@@ -11,6 +11,7 @@ from app.selection import Comparison
 from app.stack_chart import Part, Stack, stacks
 from app.style import DIRECTION, LIBRARY, Theme, capacity, tensor_colour
 from app.subject import schedule_of
+from app.tensor_names import tensor_title
 from profiler.run import Run
 
 MOST_FLOWS = 4
@@ -122,7 +123,7 @@ def by_tensor(found: Comparison, theme: Theme) -> Picture:
     for name, run in zip(found.names, found.runs, strict=True):
         schedule = schedule_of(run)
         parts = tuple(
-            Part(f"{part.tensor.upper()} {verb}", size, tensor_colour(part.tensor))
+            Part(f"{tensor_title(part.tensor)} {verb}", size, tensor_colour(part.tensor))
             for part in passes(schedule)
             for verb, size in (("read", part.read), ("written", part.written))
             if size

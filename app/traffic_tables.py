@@ -7,6 +7,7 @@ from app.requested_formula import passes
 from app.selection import Comparison
 from app.style import SOURCE_BADGE, seconds, traffic
 from app.subject import schedule_of
+from app.tensor_names import tensor_title
 from profiler.run import TRUST, Measurement, Run
 
 QUANTITIES = {
@@ -109,7 +110,7 @@ def spelled_out(found: Comparison) -> Table:
     rows = tuple(
         (
             name,
-            part.tensor.upper(),
+            tensor_title(part.tensor),
             part.size_formula,
             traffic(part.size),
             traffic(part.read),

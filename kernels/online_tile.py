@@ -15,10 +15,10 @@ def round_to_bfloat16(x):
 
 
 @triton.jit
-def load_rows(rows, offs, stride, count, mask_d, UPCAST: tl.constexpr, EVICTION: tl.constexpr = ""):
+def load_rows(rows, offs, stride, count, mask_d, UPCAST: tl.constexpr):
     """Rows `offs` of a matrix whose row 0 is at the pointers `rows` [1, HEAD_DIM]; zeros from row `count` on."""
     mask = (offs < count)[:, None] & mask_d[None, :]
-    tile = tl.load(rows + offs.to(tl.int64)[:, None] * stride, mask=mask, other=0.0, eviction_policy=EVICTION)
+    tile = tl.load(rows + offs.to(tl.int64)[:, None] * stride, mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST else tile
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -56,6 +57,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@cache
 def here() -> GpuLimits | None:
     """The GPU that this process runs kernels on; None where it interprets them."""
     return None if os.environ.get("TRITON_INTERPRET") else next((limits(gpu) for gpu in detect()), None)

@@ -34,7 +34,7 @@ from kernels.launching import (
     resident_programs,
     trace_arguments,
 )
-from kernels.online_tile import divided, load_rows, visible_tiles
+from kernels.online_tile import divided, visible_tiles
 from kernels.problem import LONGEST_FIRST as LONGEST
 from kernels.problem import SAWTOOTH as SAW
 from kernels.problem import AttentionProblem, TileConfig
@@ -55,6 +55,7 @@ def flash_forward(
     acc_tile, acc_start, acc_stride, score_start, score_stop,
     sm_ptr, start_ptr, end_ptr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, ORDER: tl.constexpr,
+    ONCE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
     TRACE: tl.constexpr, TIMELINE: tl.constexpr,
 ):  # fmt: skip
@@ -76,12 +77,12 @@ def flash_forward(
     mask_m = offs_m < seq_len_q
     mask_d = offs_d < head_dim
     rows = offs_m.to(tl.int64)[:, None]
-    q_rows = q_ptr + batch * stride_qb + head * stride_qh + offs_d[None, :]
+    q_rows = q_ptr + batch * stride_qb + head * stride_qh + rows * stride_qs + offs_d[None, :]
     k_rows = k_ptr + batch * stride_kb + kv_head * stride_kh + offs_d[None, :]
     v_rows = v_ptr + batch * stride_vb + kv_head * stride_vh + offs_d[None, :]
-    # What a wave leaves of K and V in L2 is all that sawtooth gains: Q and O, which pass once, must not drive it out.
-    once: tl.constexpr = "evict_first" if ORDER == SAWTOOTH else ""
-    q = load_rows(q_rows, offs_m, stride_qs, seq_len_q, mask_d, UPCAST, once)  # [BLOCK_M, HEAD_DIM]
+    q = tl.load(q_rows, mask=mask_m[:, None] & mask_d[None, :], other=0.0, eviction_policy=ONCE)  # [BLOCK_M, HEAD_DIM]
+    if UPCAST:
+        q = q.to(tl.float32)
     bounds = visible_tiles(start_m, seq_len_q, seq_len_kv, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     backward = False
     if ORDER == SAWTOOTH:
@@ -98,7 +99,7 @@ def flash_forward(
 
     o, lse = divided(acc, m_i, l_i, sm_scale, UPCAST)
     o_rows = o_ptr + batch * stride_ob + head * stride_oh + rows * stride_os + offs_d[None, :]
-    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :], eviction_policy=once)
+    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :], eviction_policy=ONCE)
     tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
     if TIMELINE:
         tl.store(sm_ptr + program, cuda_extra.smid())
@@ -178,6 +179,8 @@ def launch_arguments(
         "BLOCK_N": tile.BLOCK_N,
         "HEAD_DIM": problem.padded_head_dim,
         "ORDER": tile.order,
+        # What a wave leaves of K and V in L2 is all that sawtooth gains: Q and O, which pass once, leave first.
+        "ONCE": "evict_first" if tile.order == SAW else "",
         **mask_constants(problem, finite),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
