@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from app.peak_check import possible_hbm
 from app.recorded import EXAMPLES
@@ -18,6 +19,8 @@ from profiler.run import Run
 from profiler.store import StoreError, load
 
 RECORDED = EXAMPLES / "full_8k.json"
+# Where the kernels are recorded that RECORDED has not: at the article's length, and as long as whole rows fit.
+LADDERS = (EXAMPLES / "ladder_8k.json", EXAMPLES / "ladder_512.json")
 ARTICLE = AttentionProblem(1, 32, 32, 8192, 8192, 128, "bfloat16")
 ARTICLE_TILE = TileConfig(64, 64)
 
@@ -48,14 +51,7 @@ class Shown:
 
     def why_not(self, kernel: str) -> str:
         """The kernel's own sentence on why it cannot run on the Runs' device; empty where it can, or none is known."""
-        offered = all_kernels()[kernel]
-        device = next((run.device for run in self.runs.values()), None)
-        try:
-            tile = offered.cut(self.problem, self.tile)
-            offered.refuse(self.problem, tile, None if device is None else limits(device))
-        except Refused as refusal:
-            return str(refusal)
-        return ""
+        return refusal(kernel, self.problem, self.tile, next((run.device for run in self.runs.values()), None))
 
     def traced(self) -> Run | None:
         """The flash Run, else another one, that recorded its softmax state."""
@@ -81,10 +77,30 @@ def shown(runs: Sequence[Run]) -> Shown:
     return Shown(found[-1].workload.problem, tile, {run.workload.kernel: run for run in found})
 
 
-@cache
+def refusal(kernel: str, problem: AttentionProblem, tile: TileConfig, device: DeviceInfo | None) -> str:
+    """The kernel's own sentence on why it cannot compute this there; empty where it can, or no limit is known."""
+    offered = all_kernels()[kernel]
+    try:
+        offered.refuse(problem, offered.cut(problem, tile), None if device is None else limits(device))
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
 def recorded() -> Shown | None:
     """The Runs of the article's shape that ship with Bytescope; None where their file is missing or damaged."""
+    return _shipped(RECORDED)
+
+
+def stand_ins(kernel: str) -> tuple[Run, ...]:
+    """The recorded Runs of a kernel, of the article's length first."""
+    found = (_shipped(path) for path in (RECORDED, *LADDERS))
+    return tuple(part.runs[kernel] for part in found if part is not None and kernel in part.runs)
+
+
+@cache
+def _shipped(path: Path) -> Shown | None:
     try:
-        return shown(load(RECORDED))
+        return shown(load(path))
     except (NotARun, StoreError):
         return None

@@ -17,7 +17,8 @@ class StepWords:
 class Words:
     """One language. `notes` say how a figure was obtained, `labels` are the words in tables and charts.
 
-    `headline` and `detail` open the page. Every language has the same steps, keys and {slots}.
+    `headline` and `detail` open the page. Every language has the same steps, keys and {slots}. `lead` stands before a
+    reason, since kernels and counters give theirs in English; empty where that needs no word.
     """
 
     language: str
@@ -28,3 +29,8 @@ class Words:
     notes: Mapping[str, str]
     labels: Mapping[str, str]
     space: str  # between two sentences
+    lead: str = ""
+
+    def quoted(self, reason: str) -> str:
+        """A reason that a kernel or a counter gave, told as quoted; empty without one."""
+        return self.lead + reason if reason else ""

@@ -104,6 +104,8 @@ def picture(item: Picture, key: str) -> None:
     """A chart in a card of its own."""
     with card(item.title, item.caption, sources=item.sources):
         st.plotly_chart(item.chart, key=key, theme=None, config=CHART_CONFIG, alt=f"{item.title}. {item.caption}")
+        if item.figures:
+            figures(item.figures)
 
 
 def table(item: Table) -> None:
@@ -111,6 +113,8 @@ def table(item: Table) -> None:
     shown, sources = _without_shared_source(item)
     with card(item.title, item.caption, sources=sources):
         st.html(table_html(shown))
+        if item.figures:
+            figures(item.figures)
 
 
 def _without_shared_source(item: Table) -> tuple[Table, tuple[str, ...]]:

@@ -55,6 +55,10 @@ PRESETS: Mapping[str, Values] = {
     | {"kernels": ["flash", "cudnn"], "order": [LINEAR, LONGEST_FIRST], "heads": 2, "kv_heads": 2, "seq_len_q": 131072}
     | {"head_dim": 128, "dtype": "bfloat16", "causal": True}
     | {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3},
+    "Long causal 256K": _COMMON
+    | {"kernels": ["flash", "cudnn"], "order": [LINEAR, LONGEST_FIRST], "heads": 1, "kv_heads": 1, "seq_len_q": 262144}
+    | {"head_dim": 128, "dtype": "bfloat16", "causal": True}
+    | {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3},
 }
 FOR_CPU, FOR_GPU = "Small, for a CPU", "16 heads, 8K"
 CUSTOM = "Custom"

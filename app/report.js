@@ -17,6 +17,12 @@ function makeRoom(chart) {
   const margin = chart.layout.margin?.r ?? 0;
   if (over > 1 && margin < edge.width / 3) Plotly.relayout(chart, { "margin.r": margin + over + 4 });
 }
+// A chart in a language that was not shown had no width to fill.
+for (const choice of document.querySelectorAll(".languages > label")) {
+  choice.addEventListener("change", () => {
+    choice.nextElementSibling.querySelectorAll(".chart").forEach((chart) => Plotly.relayout(chart, { autosize: true }));
+  });
+}
 // Paper is narrower than the window, and printing sends no resize. A4 less its margins is 702 px.
 const tables = [...document.querySelectorAll("details.printed:not([open])")];
 addEventListener("beforeprint", () => {

@@ -69,16 +69,16 @@ def _chapters(problems: Mapping[str, Sequence[Run]]) -> Chapters:
         "Environment and settings": report_parts.cards((*settings(runs), *environment(runs))),
         "Repeat it": report_parts.box(f"<pre>{escape(repeat)}</pre>"),
     }
-    found = {label: _about_problem(tuple(group)) for label, group in problems.items()}
+    found = {label: _about_problem(label, tuple(group)) for label, group in problems.items()}
     if len(found) > 1:
         return found | {"All Runs": about_all}
     return {"": {**next(iter(found.values())), **about_all}}
 
 
-def _about_problem(runs: tuple[Run, ...]) -> dict[str, str]:
+def _about_problem(label: str, runs: tuple[Run, ...]) -> dict[str, str]:
     pages = [view for view in all_views() if hasattr(view, "sheet")]
     named = list(zip(names(runs), runs, strict=True))
-    return {view.TITLE: report_parts.sheet(view.sheet(runs, LIGHT)) for view in pages} | {
+    return {view.TITLE: report_parts.sheet(view.sheet(runs, LIGHT), f"{view.TITLE}, {label}") for view in pages} | {
         "Measurements": report_parts.box("".join(measurements(name, run) for name, run in named)),
         "Raw samples": raw_samples(named),
     }

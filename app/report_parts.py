@@ -12,8 +12,26 @@ from app.picture import Picture, Sheet, Table
 LISTED_AS_MEASUREMENTS = "Every measurement of traffic"
 
 
-def sheet(shown: Sheet) -> str:
-    """Everything one page says."""
+def sheet(shown: Sheet, group: str = "") -> str:
+    """Everything one page says; in each of its languages if it has several, the one that `group`'s switch chooses.
+
+    The switch is radio buttons and CSS, so that it works without a script; a group's name occurs once in a document.
+    """
+    if not shown.translations:
+        return _said(shown)
+    choices = [_choice("English", "en", shown, group, " checked")]
+    choices += [_choice(other.language, other.code, other.sheet, group) for other in shown.translations]
+    return f'<div class="languages">{"".join(choices)}</div>'
+
+
+def _choice(language: str, code: str, shown: Sheet, group: str, checked: str = "") -> str:
+    return (
+        f'<label lang="{escape(code)}"><input type="radio" name="{escape(group)}"{checked}>{escape(language)}</label>'
+        f'<div class="language" lang="{escape(code)}">{_said(shown)}</div>'
+    )
+
+
+def _said(shown: Sheet) -> str:
     headline = page.headline_html(shown.headline) if shown.headline else ""
     figures = page.figures_html(shown.figures) if shown.figures else ""
     missing = f'<p class="bs-empty">{escape(shown.missing)}</p>' if shown.missing else ""
@@ -54,11 +72,12 @@ def _card(item: Picture | Table) -> str:
         badges = "".join(f" {page.badge(source)}" for source in item.sources)
     else:
         kind, content, badges = "card wide" if len(item.columns) > 5 else "card", table(item), ""
+    figures = page.figures_html(item.figures) if item.figures else ""
     # Pages say where the mouse finds a reason; here tables of the same page and Measurements give it.
     caption = item.caption.replace(" on hover", " below")
     return (
         f'<figure class="{kind}"><p class="bs-card-title">{escape(item.title)}{badges}</p>'
-        f'<p class="bs-caption">{escape(caption)}</p>{content}</figure>'
+        f'<p class="bs-caption">{escape(caption)}</p>{content}{figures}</figure>'
     )
 
 

@@ -50,7 +50,8 @@ class AttentionKernel:
     inputs and O not included. cut(problem, tile) is the tile as the kernel uses it: what it leaves no choice about is
     set. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is None on the CPU, where
     Triton kernels are interpreted. refuse_shared_memory does the same for the bytes of shared memory that
-    `shared_memory` gives; None for kernels that do not tell.
+    `shared_memory` gives; None for kernels that do not tell. A Triton kernel's other half offers
+    compiled_kernels(problem, tile), the main launch's first.
 
     A folder offers one kernel or several: the forward is kernels.<folder>.kernel.<entry>.
     """
@@ -90,16 +91,18 @@ class AttentionKernel:
         """What is built once, before the measured passes; None where nothing is."""
         return getattr(self._heavy_half, "prepare" if self.entry == "forward" else f"prepare_{self.entry}", None)
 
-    @property
-    def shared_memory(self) -> Callable[[AttentionProblem, TileConfig], int]:
-        """Bytes of shared memory one CTA takes once compiled for the current GPU; nothing is launched."""
-        shared_memory: Callable[..., int] = self._heavy_half.shared_memory
-        return shared_memory
+    def shared_memory(self, problem: AttentionProblem, tile: TileConfig) -> int:
+        """Bytes of shared memory one CTA takes, of the largest launch, compiled for the current GPU."""
+        return max(int(kernel.metadata.shared) for kernel in self._heavy_half.compiled_kernels(problem, tile))
 
-    @property
-    def programs_at_once(self) -> Callable[[AttentionProblem, TileConfig], int] | None:
-        """How many programs of the main launch the current GPU holds at once; None where that is not known."""
-        return getattr(self._heavy_half, "programs_at_once", None)
+    def programs_at_once(self, problem: AttentionProblem, tile: TileConfig) -> int | None:
+        """How many programs of the main launch the current GPU holds at once; None where it is not Triton's."""
+        if not self.is_triton:
+            return None
+        resident: int = importlib.import_module("kernels.launching").resident_programs(
+            self._heavy_half.compiled_kernels(problem, tile)[0]
+        )
+        return resident
 
     @property
     def _heavy_half(self) -> ModuleType:

@@ -8,12 +8,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.problem import Int64Array
+from kernels.problem import FLOAT32_BYTES, Int64Array
 from kernels.tile_grid import TileGrid
 from kernels.tile_step import TileStep
 from kernels.walk import ProgramBytes, Walk
-
-FLOAT32_BYTES = 4
 
 AnyCount = TypeVar("AnyCount", int, Int64Array)
 

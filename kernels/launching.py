@@ -9,7 +9,7 @@ import triton
 from triton.runtime.jit import MockTensor
 
 from kernels.problem import AttentionProblem
-from kernels.run import StateTrace
+from kernels.run import StateTrace, Timeline
 
 IS_INTERPRETED: bool = triton.knobs.runtime.interpret
 
@@ -42,6 +42,22 @@ def trace_arguments(problem: AttentionProblem, unused: torch.Tensor, trace: Stat
         *(trace.acc_tile, trace.acc_start, trace.acc_stride),
         *(trace.score_start, trace.score_start + len(trace.scores)),
     )
+
+
+def strides(*tensors: torch.Tensor) -> tuple[int, ...]:
+    """Of each tensor the elements from one batch, head and row to the next."""
+    return tuple(stride for tensor in tensors for stride in tensor.stride()[:3])
+
+
+def problem_arguments(problem: AttentionProblem) -> tuple[int | float, ...]:
+    """heads, group, seq_len_q, seq_len_kv, head_dim, window (0 without one) and sm_scale."""
+    sizes = problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim
+    return (*sizes, problem.window or 0, problem.sm_scale)
+
+
+def timeline_arguments(unused: torch.Tensor, timeline: Timeline | None) -> tuple[torch.Tensor, ...]:
+    """sm_ptr, start_ptr and end_ptr; `unused` without a timeline."""
+    return (unused,) * 3 if timeline is None else (timeline.sm, timeline.start, timeline.end)
 
 
 def meta_tensors(problem: AttentionProblem) -> tuple[torch.Tensor, ...]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+FLOAT32_BYTES = ELEMENT_BYTES["float32"]  # of one value of m, l, acc and LSE, whatever the inputs are
 ORDERS = LINEAR, SAWTOOTH, LONGEST_FIRST = "linear", "sawtooth", "longest_first"
 MAX_HEAD_DIM = 256
 MAX_BLOCK = 1024

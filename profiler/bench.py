@@ -140,9 +140,7 @@ class Bench(Load):
         self._forward = kernel.forward
         self._tile = workload.tile or TileConfig()
         self._prepared = kernel.prepare(workload.problem, self._tile, workload.device) if kernel.prepare else None
-        self.programs_at_once: int | None = None
-        if workload.on_gpu and kernel.programs_at_once is not None:
-            self.programs_at_once = kernel.programs_at_once(workload.problem, self._tile)
+        self.programs_at_once = kernel.programs_at_once(workload.problem, self._tile) if workload.on_gpu else None
         self.schedule = kernel.schedule(workload.problem, self._tile).with_wave(self.programs_at_once or 1)
         self.launch_names = tuple(launch.name for launch in self.schedule.launches)
 

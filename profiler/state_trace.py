@@ -13,10 +13,8 @@ from profiler.bench import Bench
 from profiler.codec import PackedArray
 from profiler.run import ProgramTrace, SoftmaxTrace
 from profiler.tile_trace import AccessTrace
-from profiler.trace_plan import TracePlan, plan_trace
+from profiler.trace_plan import MAX_TIMED_PROGRAMS, TracePlan, plan_trace
 from profiler.workload import TraceRequest
-
-MAX_TIMED_PROGRAMS = 2**16
 
 
 def record_softmax(bench: Bench, accesses: AccessTrace | None = None) -> tuple[SoftmaxTrace, Output]:

@@ -9,7 +9,8 @@ from profiler.workload import TraceRequest
 STATE_VALUES = 2**14  # rows × KV tiles kept of each quantity
 ACC_VALUES = 2**16  # values of acc kept
 SCORE_VALUES = 2**14  # scores kept, of more than one row
-LONGEST_SCORES = 2**16  # scores kept of one row
+LONGEST_SCORES = 2**17  # scores kept of one row
+MAX_TIMED_PROGRAMS = 2**16  # of which start and end are kept
 
 
 @dataclass(frozen=True)

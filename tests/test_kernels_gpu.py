@@ -18,8 +18,9 @@ from kernels.run import Output
 from profiler.bench import Bench
 from profiler.child import admit_all, describe
 from profiler.run import Run
-from profiler.state_trace import MAX_TIMED_PROGRAMS, record_timeline
+from profiler.state_trace import record_timeline
 from profiler.store import load
+from profiler.trace_plan import MAX_TIMED_PROGRAMS
 from profiler.worker import Worker, worker_for
 from profiler.workload import Workload, workloads
 from tests.attention_cases import T64, check, draw, in_every_dtype, takers

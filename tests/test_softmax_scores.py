@@ -89,7 +89,7 @@ def test_why_there_are_none() -> None:
     assert softmax_scores.nearest_kept(old, 0) is None
     long = TileGrid(AttentionProblem(1, 1, 1, 3, 2**18, 1, "float32"), 1, 2**17)
     too_long = Recording(old.trace, RowWalk.whole_rows(long, {}))
-    assert softmax_scores.why_none(too_long, found.row(0)).startswith("A row of 262,144 scores is above the 65,536")
+    assert softmax_scores.why_none(too_long, found.row(0)).startswith("A row of 262,144 scores is above the 131,072")
     blind = recorded([[-np.inf] * 4], walk_of([ROW], 2))
     assert row_scores(blind, blind.row(0)) is None
     assert "hides every key from row 0" in softmax_scores.why_none(blind, blind.row(0))

@@ -237,7 +237,7 @@ def planned(problem: AttentionProblem, tile: TileConfig, request_: TraceRequest)
             65535,
             (65532, 65536, 511, 511, 512, 65535, 65536),
         ),
-        # Above 65,536 keys no scores are kept; the state still is.
+        # Above 131,072 keys no scores are kept; the state still is.
         (AttentionProblem(1, 1, 1, 16, 2**18, 64), TileConfig(16, 64), 7, (4, 8, 0, 63, 64, 8, 8)),
     ],
 )

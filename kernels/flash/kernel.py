@@ -6,7 +6,7 @@ Grid      (batch · heads · ⌈seq_len_q / BLOCK_M⌉,), Q tiles fastest, so ne
           first if ORDER is longest_first
 Tiles     q [BLOCK_M, HEAD_DIM] stays; k, v [BLOCK_N, HEAD_DIM] stream through shared memory; s, p [BLOCK_M, BLOCK_N]
           live in registers for one step; with sawtooth every second wave of programs goes from the last KV tile to the
-          first, which the wave before has left in L2
+          first, which the wave before has left in L2; Q and O are then loaded and stored to leave L2 first
 State     m_i, l_i [BLOCK_M], acc [BLOCK_M, HEAD_DIM], float32
 HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE
           (equals schedule(); a test checks it)
@@ -30,8 +30,11 @@ from kernels.launching import (
     compiled,
     mask_constants,
     meta_tensors,
+    problem_arguments,
     require_rows,
     resident_programs,
+    strides,
+    timeline_arguments,
     trace_arguments,
 )
 from kernels.online_tile import divided, visible_tiles
@@ -137,22 +140,13 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
     """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once, one where they are interpreted."""
     if tile.order != SAW or torch.device(device).type == "cpu":
         return 1
-    return programs_at_once(problem, tile)
+    return resident_programs(compiled_kernels(problem, tile)[0])
 
 
-def programs_at_once(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many programs the current GPU holds at once, by CUDA's occupancy calculator; nothing is launched."""
-    return resident_programs(_compiled(problem, tile))
-
-
-def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
-    """Bytes of shared memory one CTA takes on the current GPU; compiles the kernel, launches and allocates nothing."""
-    return int(_compiled(problem, tile).metadata.shared)
-
-
-def _compiled(problem: AttentionProblem, tile: TileConfig) -> Any:
+def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
+    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return compiled(flash_forward, arguments, constants)
+    return (compiled(flash_forward, arguments, constants),)
 
 
 def launch_arguments(
@@ -167,12 +161,10 @@ def launch_arguments(
     """What flash_forward is launched or compiled with, for the tensors q, k, v, o, lse: arguments and constexprs."""
     require_rows(*tensors[:3])
     q, k, v, o, lse = tensors
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *o.stride()[:3])
     arguments = (
-        *tensors, *strides,
-        problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
-        problem.window or 0, problem.sm_scale, wave, *trace_arguments(problem, lse, trace),
-        *((timeline.sm, timeline.start, timeline.end) if timeline else (lse,) * 3),
+        *tensors, *strides(q, k, v, o),
+        *problem_arguments(problem), wave, *trace_arguments(problem, lse, trace),
+        *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
         "BLOCK_M": tile.BLOCK_M,

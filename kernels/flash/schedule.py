@@ -1,7 +1,16 @@
 """Flash attention: one launch; each program owns a Q tile and streams the KV tiles its mask lets it see."""
 
 from kernels.on_chip import tiled
-from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, Refused, TileConfig, require_a_tile
+from kernels.problem import (
+    FLOAT32_BYTES,
+    LINEAR,
+    LONGEST_FIRST,
+    SAWTOOTH,
+    AttentionProblem,
+    Refused,
+    TileConfig,
+    require_a_tile,
+)
 from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.sectors import whole_sectors
@@ -18,7 +27,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     longest_first launches the last Q tile first.
     """
     grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
-    at_end = {"o": grid.row_bytes, "lse": 4}
+    at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
     walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
     stages = tile.num_stages
     streams = f"one step, {stages} in flight" if stages > 1 else "one step"

@@ -29,8 +29,10 @@ from kernels.launching import (
     fitting_stages,
     mask_constants,
     meta_tensors,
+    problem_arguments,
     require_rows,
-    resident_programs,
+    strides,
+    timeline_arguments,
     trace_arguments,
 )
 from kernels.online_tile import (
@@ -181,20 +183,11 @@ def states(problem: AttentionProblem, device: torch.device | str) -> tuple[torch
     return m, l, torch.empty((*shape, problem.head_dim), dtype=torch.float32, device=device)
 
 
-def programs_at_once(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many programs the current GPU holds at once, by CUDA's occupancy calculator; nothing is launched."""
-    return resident_programs(_compiled(problem, tile))
-
-
-def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
-    """Bytes of shared memory one CTA takes on the current GPU; compiles the kernel, launches and allocates nothing."""
-    return int(_compiled(problem, tile).metadata.shared)
-
-
-def _compiled(problem: AttentionProblem, tile: TileConfig) -> Any:
+def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
+    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
     tensors = (*meta_tensors(problem), *states(problem, "meta"))
     arguments, constants = launch_arguments(tensors, problem, tile, finite=True)
-    return compiled(flash_kv_outer_forward, arguments, constants)
+    return (compiled(flash_kv_outer_forward, arguments, constants),)
 
 
 def launch_arguments(
@@ -208,12 +201,10 @@ def launch_arguments(
     """What the kernel is launched or compiled with, for q, k, v, o, lse and states(): arguments and constexprs."""
     require_rows(*tensors[:3])
     q, k, v, o, lse = tensors[:5]
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *o.stride()[:3])
     arguments = (
-        *tensors, *strides,
-        problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
-        problem.window or 0, problem.sm_scale, *trace_arguments(problem, lse, trace),
-        *((timeline.sm, timeline.start, timeline.end) if timeline else (lse,) * 3),
+        *tensors, *strides(q, k, v, o),
+        *problem_arguments(problem), *trace_arguments(problem, lse, trace),
+        *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
         "BLOCK_M": tile.BLOCK_M,

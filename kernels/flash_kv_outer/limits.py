@@ -2,10 +2,8 @@
 
 from kernels.base import GpuLimits
 from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory
-
-FLOAT32_BYTES = 4
 
 
 def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:

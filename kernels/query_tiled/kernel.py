@@ -24,7 +24,15 @@ import triton
 import triton.language as tl
 from triton.language.extra import cuda as cuda_extra
 
-from kernels.launching import compiled, mask_constants, meta_tensors, require_rows, resident_programs
+from kernels.launching import (
+    compiled,
+    mask_constants,
+    meta_tensors,
+    problem_arguments,
+    require_rows,
+    strides,
+    timeline_arguments,
+)
 from kernels.online_tile import LOG2_E, add_values, divided, load_rows, seen_keys, visible_tiles
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.query_tiled.schedule import row_length
@@ -112,19 +120,10 @@ def grid(problem: AttentionProblem, tile: TileConfig) -> tuple[int]:
     return (problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M),)
 
 
-def programs_at_once(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many programs the current GPU holds at once, by CUDA's occupancy calculator; nothing is launched."""
-    return resident_programs(_compiled(problem, tile))
-
-
-def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
-    """Bytes of shared memory one CTA takes on the current GPU; compiles the kernel, launches and allocates nothing."""
-    return int(_compiled(problem, tile).metadata.shared)
-
-
-def _compiled(problem: AttentionProblem, tile: TileConfig) -> Any:
+def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
+    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return compiled(query_tiled_forward, arguments, constants)
+    return (compiled(query_tiled_forward, arguments, constants),)
 
 
 def launch_arguments(
@@ -138,10 +137,9 @@ def launch_arguments(
     require_rows(*tensors[:3])
     q, k, v, o, lse = tensors
     arguments = (
-        *tensors, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *o.stride()[:3],
-        problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
-        problem.window or 0, problem.sm_scale,
-        *((timeline.sm, timeline.start, timeline.end) if timeline else (lse,) * 3),
+        *tensors, *strides(q, k, v, o),
+        *problem_arguments(problem),
+        *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
         "BLOCK_M": tile.BLOCK_M,

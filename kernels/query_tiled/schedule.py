@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kernels.on_chip import REGISTERS, SHARED, Held
-from kernels.problem import LINEAR, AttentionProblem, TileConfig
+from kernels.problem import FLOAT32_BYTES, LINEAR, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.sectors import whole_sectors
@@ -18,7 +18,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     There is one KV tile, so one step; its length follows from the problem, whatever BLOCK_N `tile` says.
     """
     grid = TileGrid(problem, tile.BLOCK_M, row_length(problem))
-    walk = RowWalk.whole_rows(grid, {"o": grid.row_bytes, "lse": 4})
+    walk = RowWalk.whole_rows(grid, {"o": grid.row_bytes, "lse": FLOAT32_BYTES})
     return Schedule("query_tiled", problem, (Launch.of_walk("query_tiled", walk, needs(problem, tile)),))
 
 

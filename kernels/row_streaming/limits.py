@@ -2,10 +2,9 @@
 
 from kernels.base import GpuLimits
 from kernels.gpu_limits import MAX_TENSOR_ELEMENTS, refuse_bfloat16, refuse_grid, register_bytes
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import FLOAT32_BYTES, AttentionProblem, Refused, TileConfig
 from kernels.row_streaming.schedule import chunks
 
-SCORE_BYTES = 4
 MAX_WARPS = 32
 
 
@@ -21,7 +20,7 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     if gpu is None:
         return
     refuse_bfloat16(problem, gpu)
-    needed, limit = scores * SCORE_BYTES, register_bytes(tile.num_warps)
+    needed, limit = scores * FLOAT32_BYTES, register_bytes(tile.num_warps)
     if needed >= limit:
         raise Refused(
             f"A row of {problem.seq_len_kv:,} float32 scores needs {needed / 1024:,.0f} KB of registers, beside K, V "
@@ -33,7 +32,7 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
 def longest_seq(tile: TileConfig) -> int:
     """The largest seq_len_kv whose row of scores leaves room in the registers of a program of tile.num_warps."""
     longest = 1
-    while 2 * longest * SCORE_BYTES < register_bytes(tile.num_warps):
+    while 2 * longest * FLOAT32_BYTES < register_bytes(tile.num_warps):
         longest *= 2
     return longest
 

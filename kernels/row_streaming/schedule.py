@@ -3,19 +3,17 @@
 from dataclasses import replace
 
 from kernels.on_chip import REGISTERS, Held
-from kernels.problem import LINEAR, AttentionProblem, TileConfig, require_a_tile
+from kernels.problem import FLOAT32_BYTES, LINEAR, AttentionProblem, TileConfig, require_a_tile
 from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.sectors import SECTOR_BYTES, whole_sectors
 from kernels.tile_grid import TileGrid
 
-LSE_BYTES = 4
-
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     """Q is read once, K and V once for each query, O and LSE are written once; only BLOCK_N of `tile` matters."""
     grid = TileGrid(problem, 1, tile.BLOCK_N)
-    walk = RowWalk.whole_rows(grid, {"o": grid.row_bytes, "lse": LSE_BYTES}, sweeps=2)
+    walk = RowWalk.whole_rows(grid, {"o": grid.row_bytes, "lse": FLOAT32_BYTES}, sweeps=2)
     return Schedule("row_streaming", problem, (Launch.of_walk("row_streaming", walk, held(problem, tile)),))
 
 
@@ -49,5 +47,5 @@ def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]
 
     Each program writes its one LSE for itself, a sector. What a program spills comes on top.
     """
-    lse = problem.batch * problem.heads * problem.seq_len_q * (SECTOR_BYTES - LSE_BYTES)
+    lse = problem.batch * problem.heads * problem.seq_len_q * (SECTOR_BYTES - FLOAT32_BYTES)
     return problem.compulsory_bytes, whole_sectors(problem, schedule(problem, tile)) + lse

@@ -29,8 +29,10 @@ from kernels.launching import (
     compiled,
     mask_constants,
     meta_tensors,
+    problem_arguments,
     require_rows,
-    resident_programs,
+    strides,
+    timeline_arguments,
     trace_arguments,
 )
 from kernels.online_tile import LOG2_E, divided, load_rows, store_state, visible_tiles
@@ -177,17 +179,8 @@ def states(problem: AttentionProblem, tile: TileConfig, device: torch.device | s
     return m, l, torch.empty((*shape, problem.head_dim), dtype=torch.float32, device=device)
 
 
-def programs_at_once(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many programs of split the current GPU holds at once, by CUDA's occupancy calculator; nothing is launched."""
-    return resident_programs(_compiled(problem, tile)[0])
-
-
-def shared_memory(problem: AttentionProblem, tile: TileConfig) -> int:
-    """Bytes of shared memory one CTA takes on the current GPU, of either launch; compiles, launches nothing."""
-    return max(int(kernel.metadata.shared) for kernel in _compiled(problem, tile))
-
-
-def _compiled(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, Any]:
+def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
+    """split and merge as they are launched on the current GPU, compiled; nothing is launched or allocated."""
     q, k, v, o, lse = meta_tensors(problem)
     state = states(problem, tile, "meta")
     split = compiled(split_forward, *split_arguments((q, k, v), state, problem, tile, finite=True))
@@ -208,10 +201,9 @@ def split_arguments(
     q, k, v = tensors
     unused = state[0]
     arguments = (
-        *tensors, *state, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        problem.heads, problem.group, problem.seq_len_q, problem.seq_len_kv, problem.head_dim,
-        problem.window or 0, problem.sm_scale, *splits_of(problem, tile), *trace_arguments(problem, unused, trace),
-        *((timeline.sm, timeline.start, timeline.end) if timeline else (unused,) * 3),
+        *tensors, *state, *strides(q, k, v),
+        *problem_arguments(problem), *splits_of(problem, tile), *trace_arguments(problem, unused, trace),
+        *timeline_arguments(unused, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
         "BLOCK_M": tile.BLOCK_M,
@@ -234,7 +226,7 @@ def merge_arguments(
     splits, _ = splits_of(problem, tile)
     values = tile.BLOCK_M * problem.padded_head_dim
     arguments = (
-        o, lse, *state, *o.stride()[:3],
+        o, lse, *state, *strides(o),
         problem.heads, problem.seq_len_q, problem.head_dim, problem.sm_scale, splits,
     )  # fmt: skip
     constants: dict[str, object] = {

@@ -3,14 +3,13 @@
 import numpy as np
 
 from kernels.on_chip import tiled
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.tile_grid import TileGrid
 
 TARGET_PROGRAMS = 512  # a few waves on any GPU of 2026
 MAX_SPLITS = 128
-FLOAT32_BYTES = 4
 
 
 def splits_of(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
