@@ -12,6 +12,7 @@ from profiler.admission import needs
 from profiler.run import Measurement, Run
 
 MAX_FIGURES = 5
+SPILLS_TOLD = 0.05  # of HBM bytes; spills below that explain nothing
 SAME_ANSWER = 2e-2  # relative error up to which two outputs are called the same: 5 steps of bfloat16
 
 
@@ -28,7 +29,7 @@ class Pair:
 def pair(comparison: Comparison) -> Pair:
     """The newest flash (else the newest that is not naive) against the newest naive.
 
-    Without a naive one, against the oldest other: of the same kernel, where there is one.
+    Without a naive one, against the oldest other of the same kernel, else the one that moved most through HBM.
     """
     named = list(zip(comparison.runs, comparison.names, strict=True))
     naive = [item for item in named if item[0].workload.kernel == "naive"]
@@ -37,10 +38,12 @@ def pair(comparison: Comparison) -> Pair:
     subject = (flash or others or naive)[-1]
     rest = [item for item in others if item is not subject]
     alike = [item for item in rest if item[0].workload.kernel == subject[0].workload.kernel]
-    against = [item for item in naive if item is not subject] or alike or rest
-    if not against:
-        return Pair(*subject)
-    return Pair(*subject, *(against[-1] if naive else against[0]))
+    against = [item for item in naive[-1:] if item is not subject] or alike[:1] or sorted(rest, key=_hbm_bytes)[-1:]
+    return Pair(*subject, *against[0]) if against else Pair(*subject)
+
+
+def _hbm_bytes(item: tuple[Run, str]) -> float:
+    return possible_hbm(item[0]).value or 0.0
 
 
 def headline(comparison: Comparison) -> Headline:
@@ -128,12 +131,20 @@ def _achieved(two: Pair) -> str:
         if times:
             parts.append(compared(times[0], times[1], "faster", "slower").replace("about the same", "about as fast"))
         peaks = _both(two, "peak_allocated_bytes")
-        if peaks:
+        if peaks and capacity(peaks[0]) != capacity(peaks[1]):
             parts.append(f"{capacity(peaks[1])} of peak memory instead of {capacity(peaks[0])}")
     sentences = [", ".join(parts)] if parts else []
+    for run, name in ((two.subject, two.name), (two.baseline, two.baseline_name)):
+        if run is not None and (spilled := _spilled(run)) > SPILLS_TOLD * (possible_hbm(run).value or 0.0) > 0:
+            sentences.append(f"{title(run, name)} ran out of registers and spilled {traffic(spilled)}")
     if any(possible_hbm(run).value is None for run in runs):
         sentences.append("HBM bytes were not measured; requested bytes are what loads and stores ask for")
     return "".join(f"{sentence}. " for sentence in sentences).rstrip()
+
+
+def _spilled(run: Run) -> float:
+    """Bytes spilled and read back, where a Run with detail counters tells."""
+    return (run.value("spill_read_bytes") or 0.0) + (run.value("spill_write_bytes") or 0.0)
 
 
 def _both(two: Pair, name: str) -> tuple[float, float] | None:
@@ -178,7 +189,8 @@ def _time(run: Run, name: str) -> Figure:
         return Figure(label, "–", "", reason=_reason(found, "gpu_time_seconds"))
     flops, peak = run.workload.problem.flops, run.device.peak_flops_per_second
     rate = flops / found.value if found.value > 0 else None
-    share = f", {rate / peak:.0%} of peak" if rate and peak else ""
+    # The peak is that of the matrix units in 16 bits; ieee float32 does not run on them.
+    share = f", {rate / peak:.0%} of peak" if rate and peak and run.workload.problem.element_bytes == 2 else ""
     return Figure(label, seconds(found.value), found.source, f"{flop_rate(rate)}{share}")
 
 

@@ -33,7 +33,8 @@ class Lanes:
         time = np.concatenate([self.end, self.start])
         step = np.repeat([-1, 1], len(self.start))
         # Of equal times the ends come first, as they stand first.
-        return int(step[np.argsort(time, kind="stable")].cumsum().max())
+        # A clock may be too coarse to see any program run.
+        return max(1, int(step[np.argsort(time, kind="stable")].cumsum().max()))
 
     @property
     def waves(self) -> int:

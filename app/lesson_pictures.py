@@ -74,7 +74,11 @@ def asked_for(kernels: tuple[str, ...], shown: Shown, words: Words, theme: Theme
         row = [Bar("", asked, traffic(asked), colour, False, reason)]
         if run is not None:
             crossed = l2_sm(run)
-            row.append(Bar("", crossed.value, traffic(crossed.value), colour, crossed.is_measured, crossed.reason))
+            row.append(
+                Bar(
+                    "", crossed.value, traffic(crossed.value), colour, crossed.is_measured, words.quoted(crossed.reason)
+                )
+            )
         groups.append(Group(kernel, tuple(row)))
     return bars(groups, Axis(words.labels["bytes_axis"], is_log=True), theme)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from app import lesson_live as live
 from app import lesson_pictures as pictures
 from app import lesson_tables as tables
 from app.answer import bytes_in_words
@@ -20,7 +21,10 @@ from profiler.run import Run
 
 @dataclass(frozen=True)
 class Step:
-    """One step as it is shown; `view` is the page where it can be watched, and `note` says where the figure is from."""
+    """One step as it is shown; `view` is the page where it can be watched, and `note` says where the figure is from.
+
+    `item` carries the step's single numbers from Runs as its figures.
+    """
 
     number: int
     title: str
@@ -64,7 +68,7 @@ Made = tuple[Picture | Table, str]  # the figure without title, and its note
 
 def headline(runs: Sequence[Run], words: Words) -> Headline:
     """What the page is about, and of which problem it speaks."""
-    return Headline(words.headline, words.detail.format(about=f"{shown(runs).problem.label}."))
+    return Headline(words.headline, words.detail.format(about=shown(runs).problem.label))
 
 
 def steps(runs: Sequence[Run], words: Words, theme: Theme) -> tuple[Step, ...]:
@@ -72,8 +76,9 @@ def steps(runs: Sequence[Run], words: Words, theme: Theme) -> tuple[Step, ...]:
     talk = Talk(shown(runs), words, theme)
     values = slots(talk.shown) | {"saved": _saved_in_words(talk)}
     made = []
-    for number, (spoken, (make, view)) in enumerate(zip(words.steps, _MAKERS, strict=True), 1):
+    for number, (spoken, (make, numbers, view)) in enumerate(zip(words.steps, _MAKERS, strict=True), 1):
         item, note = make(talk)
+        item = replace(item, figures=numbers(talk.shown, words))
         made.append(
             Step(number, spoken.title, spoken.text.format(**values), note, item, view, spoken.link, make is _schedule)
         )
@@ -109,7 +114,10 @@ def _asking(*kernels: str) -> Callable[[Talk], Made]:
         notes += [talk.say("crossed")] if ran else []
         notes += [talk.say("run_these", kernels=", ".join(to_run))] if to_run else []
         device = next((_device(run) for run in talk.shown.runs.values()), "")
-        notes += [talk.say("cannot_run", kernel=kernel, device=device, reason=refused[kernel]) for kernel in refused]
+        notes += [
+            talk.say("cannot_run", kernel=kernel, device=device, reason=talk.words.quoted(refused[kernel]))
+            for kernel in refused
+        ]
         notes += [talk.words.labels["missing_kernel"].format(kernel=kernel) for kernel in absent]
         return Picture("", "", chart, ("model", "schedule")), talk.joined(notes)
 
@@ -129,12 +137,7 @@ def _broken(talk: Talk) -> Made:
 
 
 def _state(talk: Talk) -> Made:
-    notes, found = [talk.say("state")], _traced_row(talk.shown)
-    if found is not None:
-        _, state = found
-        told = {"row": state.row, "moves": len(state.moves), "tiles": len(state.visited)}
-        notes.append(talk.say("state_run", **{name: f"{number:,}" for name, number in told.items()}))
-    return tables.row_state(talk.words), talk.joined(notes)
+    return tables.row_state(talk.words), talk.say("state")
 
 
 def _acc(talk: Talk) -> Made:
@@ -201,17 +204,17 @@ def _device(run: Run) -> str:
     return run.device.name
 
 
-# What draws each step, and the page where it can be watched.
-_MAKERS: tuple[tuple[Callable[[Talk], Made], str], ...] = (
-    (_score_matrix, "tile_schedule"),
-    (_round_trips, "hbm_traffic"),
-    (_asking("row_streaming"), "hbm_traffic"),
-    (_asking("row_streaming", "query_tiled"), "tile_schedule"),
-    (_key_tiles, "tile_schedule"),
-    (_on_chip, "tile_schedule"),
-    (_broken, "online_softmax"),
-    (_state, "online_softmax"),
-    (_acc, "online_softmax"),
-    (_schedule, "tile_schedule"),
-    (_saved, "hbm_traffic"),
+# What draws each step, its single numbers, and the page where it can be watched.
+_MAKERS: tuple[tuple[Callable[[Talk], Made], live.Live, str], ...] = (
+    (_score_matrix, live.PEAK, "tile_schedule"),
+    (_round_trips, live.ROUND_TRIPS, "hbm_traffic"),
+    (_asking("row_streaming"), live.ROWS, "hbm_traffic"),
+    (_asking("row_streaming", "query_tiled"), live.TILES, "tile_schedule"),
+    (_key_tiles, live.rescales_of_a_run, "tile_schedule"),
+    (_on_chip, live.ON_CHIP, "tile_schedule"),
+    (_broken, live.glued_row_of_a_run, "online_softmax"),
+    (_state, live.moves_of_a_row, "online_softmax"),
+    (_acc, live.nothing, "online_softmax"),
+    (_schedule, live.FUSED, "tile_schedule"),
+    (_saved, live.nothing, "hbm_traffic"),
 )

@@ -15,7 +15,7 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.codec import NotARun
 from profiler.device import limits
-from profiler.run import Run
+from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, load
 
 RECORDED = EXAMPLES / "full_8k.json"

@@ -97,10 +97,15 @@ def saved(naive: Run | None, flash: Run | None, words: Words, shown: Mapping[str
 
 
 def _read(run: Run | None, kernel: str, read: Callable[[Run], Bytes], words: Words) -> Bytes:
-    return Bytes(None, "", words.labels["missing_run"].format(kernel=kernel)) if run is None else read(run)
+    if run is None:
+        return Bytes(None, "", words.labels["missing_run"].format(kernel=kernel))
+    found = read(run)
+    return found if found.value is not None else Bytes(None, found.source, words.quoted(found.reason))
 
 
-def _single(name: str) -> Callable[[Run], Bytes]:
+def measured(name: str) -> Callable[[Run], Bytes]:
+    """What reads a Run's measurement by its name."""
+
     def read(run: Run) -> Bytes:
         found = run.find(name)
         if found is None:
@@ -115,6 +120,6 @@ _KINDS: tuple[tuple[str, Callable[[Run], Bytes], Callable[[float | None], str]],
     ("l2_sm", l2_sm, traffic),
     ("requested", requested, traffic),
     ("compulsory", compulsory, traffic),
-    ("time", _single("gpu_time_seconds"), seconds),
-    ("peak", _single("peak_allocated_bytes"), capacity),
+    ("time", measured("gpu_time_seconds"), seconds),
+    ("peak", measured("peak_allocated_bytes"), capacity),
 )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.picture import Table
-from app.style import capacity, ratio
+from app.resident import Resident, resident, why_none
+from app.style import capacity, ratio, seconds
 from app.subject import Subject
 from app.tensor_names import tensor_title
 from app.tile_moment import Moment
@@ -24,6 +25,7 @@ MEANING = {
     "l": "Σ exp(s − m) over each row's scores so far: the softmax's denominator",
     "lse": "m + ln l of each row, for a backward pass",
 }
+ALONE = "No two programs of this launch read the same K and V: there is nothing to share."
 
 
 def percent(share: float) -> str:
@@ -39,12 +41,16 @@ class _Level:
     limit: int | None
     why: str = ""
 
+    @property
+    def title(self) -> str:
+        """Its name, and how much it holds where that is known."""
+        return self.name if self.limit is None else f"{self.name}, {capacity(self.limit)}"
+
     def row(self, what: str, size: int, now: str, meaning: str) -> "_Row":
         """A line for something that it holds."""
         share = None if self.limit is None else size / self.limit
         shown = "–" if share is None else percent(share)
-        name = self.name if self.limit is None else f"{self.name}, {capacity(self.limit)}"
-        texts = (name, what, capacity(size), shown, now, "schedule")
+        texts = (self.title, what, capacity(size), shown, now, "schedule")
         why = self.why if share is None else ""
         return _Row(texts, ("", meaning, "", why, "", ""), (None, None, None, share, None, None))
 
@@ -54,14 +60,17 @@ class _Row:
     texts: tuple[str, ...]
     reasons: tuple[str, ...]
     fills: tuple[float | None, ...]
+    sources: tuple[str, ...] = ("",) * 6
 
 
 def levels(subject: Subject, moment: Moment) -> Table:
     """HBM's whole tensors, what L2 was asked for of K and V, and what one program holds on chip."""
-    rows = [*_hbm(subject), _l2(subject, moment), *_on_chip(subject, moment)]
+    running = None if subject.run is None else resident(subject.run, moment.program, moment.step)
+    rows = [*_hbm(subject), _l2(subject, moment), _between(subject, running), *_on_chip(subject, moment)]
     caption = (
-        "HBM: whole tensors, all heads. L2: K and V that this head has read, if nothing pushed them out. Below: where "
-        "Triton's compiler puts operands and accumulators on tensor cores; not all need room at once: do not add up."
+        "HBM: whole tensors, all heads. L2: K and V that this head has read, if nothing pushed them out. "
+        f"{_when(running)}Below: where Triton's compiler puts operands and accumulators on tensor "
+        "cores; not all need room at once: do not add up."
     )
     texts, level = [], ""
     for row in rows:
@@ -70,7 +79,7 @@ def levels(subject: Subject, moment: Moment) -> Table:
     columns = ("level", "holds", "size", "of level", "rows or keys", "source")
     return Table(
         f"What sits where, {subject.name}", caption, columns, tuple(texts),
-        tuple(row.reasons for row in rows), fills=tuple(row.fills for row in rows),
+        tuple(row.reasons for row in rows), tuple(row.sources for row in rows), tuple(row.fills for row in rows),
     )  # fmt: skip
 
 
@@ -88,9 +97,12 @@ def _hbm(subject: Subject) -> list[_Row]:
     ]  # fmt: skip
 
 
+def _l2_level(subject: Subject) -> _Level:
+    return _Level("L2", None if subject.device is None else subject.device.l2_bytes, _no_limit(subject, "L2"))
+
+
 def _l2(subject: Subject, moment: Moment) -> _Row:
-    device, grid = subject.device, moment.walk.grid
-    level = _Level("L2", None if device is None else device.l2_bytes, _no_limit(subject, "L2"))
+    grid, level = moment.walk.grid, _l2_level(subject)
     tiles = np.arange(grid.kv_tiles)
     rows = grid.kv_rows(tiles, tiles + 1)
     size = sum(int(rows[reads > 0].sum()) for reads in moment.kv_reads) * grid.row_bytes
@@ -98,6 +110,31 @@ def _l2(subject: Subject, moment: Moment) -> _Row:
         "K, V read", size, "of this head",
         "K and V of this head read so far, each byte once; other heads' compete for the same L2",
     )  # fmt: skip
+
+
+def _between(subject: Subject, running: Resident | None) -> _Row:
+    """What L2 must hold for the programs that run now to share K and V."""
+    level, what = _l2_level(subject), "K, V between running programs"
+    now = "–" if running is None else "1 program" if len(running.program) == 1 else f"{len(running.program):,} programs"
+    if running is None or running.spanned is None:
+        why = why_none(subject.run) if running is None else ALONE
+        return _Row((level.title, what, "–", "–", now, ""), ("", "", why, why, why, ""), (None,) * 6)
+    row = level.row(
+        what, running.spanned, now,
+        "K and V from the nearest to the furthest KV tile of the running programs that read the same K and V, summed "
+        "over these: what L2 must hold for all of them to share what one has read",
+    )  # fmt: skip
+    return _Row((*row.texts[:-1], ""), row.reasons, row.fills, ("", "model", "", "", "", ""))
+
+
+def _when(running: Resident | None) -> str:
+    """At which measured time the programs ran that the row between them is about."""
+    if running is None:
+        return ""
+    return (
+        f"Running programs: those that ran {seconds(running.time * 1e-9)} after the first start, when this one was "
+        "here; by the kernel's clock, each at an even speed. "
+    )
 
 
 def _no_limit(subject: Subject, what: str) -> str:

@@ -109,7 +109,10 @@ def picture(item: Picture, key: str) -> None:
 
 
 def table(item: Table) -> None:
-    """A table in a card of its own; a source that all rows share stands beside the title instead of in a column."""
+    """A table in a card of its own; a source that all rows share stands beside the title instead of in a column.
+
+    Rows without one, whose cells have badges of their own, do not count.
+    """
     shown, sources = _without_shared_source(item)
     with card(item.title, item.caption, sources=sources):
         st.html(table_html(shown))
@@ -118,7 +121,7 @@ def table(item: Table) -> None:
 
 
 def _without_shared_source(item: Table) -> tuple[Table, tuple[str, ...]]:
-    found = {row[-1] for row in item.rows} if item.columns[-1:] == ("source",) else set()
+    found = {row[-1] for row in item.rows if row[-1]} if item.columns[-1:] == ("source",) else set()
     if len(found) != 1 or not found <= SOURCE_BADGE.keys():
         return item, ()
     shorter = replace(
@@ -126,6 +129,7 @@ def _without_shared_source(item: Table) -> tuple[Table, tuple[str, ...]]:
         columns=item.columns[:-1],
         rows=tuple(row[:-1] for row in item.rows),
         reasons=tuple(row[:-1] for row in item.reasons),
+        sources=tuple(row[:-1] for row in item.sources),
         fills=tuple(row[:-1] for row in item.fills),
     )
     return shorter, tuple(found)

@@ -8,6 +8,7 @@ import numpy as np
 from app.lanes import Lanes
 from app.subject import schedule_of
 from kernels.problem import Int64Array
+from kernels.row_walk import RowWalk
 from kernels.walk import Walk
 from profiler.run import Run
 
@@ -23,6 +24,20 @@ def kv_tile_at(walk: Walk, program: Int64Array, step: Int64Array) -> Int64Array:
     pairs = zip(program.tolist(), step.tolist(), strict=True)
     tiles = (walk.tile_of(*pair)[1] for pair in pairs)
     return np.fromiter((-1 if tile is None else tile for tile in tiles), np.int64, len(program))
+
+
+def shared_part(walk: Walk, program: Int64Array) -> Int64Array:
+    """Which part of K and V each program reads, counted through; -1 where no other program of the launch reads it.
+
+    Programs read the same part where their heads share K and V and their shares of the KV tiles are the same.
+    """
+    problem = walk.grid.problem
+    batch, head = np.divmod(program // walk.programs, problem.heads)
+    first = walk.share_first if isinstance(walk, RowWalk) else np.zeros(walk.programs, dtype=np.int64)
+    starts, share, programs = np.unique(first, return_inverse=True, return_counts=True)
+    share = share[program % walk.programs]
+    part = (batch * problem.kv_heads + head // problem.group) * len(starts) + share
+    return np.where(programs[share] * problem.group > 1, part, -1)
 
 
 @lru_cache(maxsize=16)

@@ -39,7 +39,10 @@ def describe(entries: Sequence[Entry]) -> tuple[str, str]:
     kernels = " and ".join(sorted({entry.workload.kernel for entry in entries}, reverse=True))
     driver = f"driver {first.driver}" if first.driver else ""
     facts = (f"{kernels}, recorded on {first.device}", driver, first.versions, first.created[:10])
-    return first.workload.problem.label, ", ".join(filter(None, facts))
+    problems = dict.fromkeys(entry.workload.problem for entry in entries)
+    others = ", ".join(dict.fromkeys(problem.dtype for problem in problems))
+    label = first.workload.problem.label if len(problems) == 1 else f"{first.workload.problem.label}; {others}"
+    return f"{first.path.stem}: {label}", ", ".join(filter(None, facts))
 
 
 def recorded_audit() -> Audit:

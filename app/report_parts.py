@@ -10,6 +10,7 @@ from app.picture import Picture, Sheet, Table
 
 # The report's Measurements hold the same rows, and more.
 LISTED_AS_MEASUREMENTS = "Every measurement of traffic"
+MOST_NARROW_COLUMNS, MOST_NARROW_CHARACTERS = 5, 110  # of a table in half a page's width
 
 
 def sheet(shown: Sheet, group: str = "") -> str:
@@ -71,7 +72,7 @@ def _card(item: Picture | Table) -> str:
         kind, content = "card picture", _chart(item.title, item.chart)
         badges = "".join(f" {page.badge(source)}" for source in item.sources)
     else:
-        kind, content, badges = "card wide" if len(item.columns) > 5 else "card", table(item), ""
+        kind, content, badges = "card wide" if _is_wide(item) else "card", table(item), ""
     figures = page.figures_html(item.figures) if item.figures else ""
     # Pages say where the mouse finds a reason; here tables of the same page and Measurements give it.
     caption = item.caption.replace(" on hover", " below")
@@ -79,6 +80,12 @@ def _card(item: Picture | Table) -> str:
         f'<figure class="{kind}"><p class="bs-card-title">{escape(item.title)}{badges}</p>'
         f'<p class="bs-caption">{escape(caption)}</p>{content}{figures}</figure>'
     )
+
+
+def _is_wide(item: Table) -> bool:
+    """True where half a page would break cells into a word a line."""
+    longest = [max(len(row[column]) for row in (item.columns, *item.rows)) for column in range(len(item.columns))]
+    return len(longest) > MOST_NARROW_COLUMNS or sum(longest) > MOST_NARROW_CHARACTERS
 
 
 def _chart(title: str, chart: go.Figure) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.lanes import lanes
+from app.no_timeline import why_no_timeline
 from app.perfetto_counters import counters
 from app.perfetto_slices import LaneSlices, lane_slices
 from app.sampled import sampled
@@ -28,7 +29,7 @@ def perfetto(runs: Sequence[Run]) -> str:
     named = list(zip(names(runs), runs, strict=True))
     timed = [(name, run, found) for name, run in named if run.timeline and (found := lanes(run.timeline)) is not None]
     if not timed:
-        raise Refused("None of these Runs has a timeline of its programs; run flash on a GPU with the trace on.")
+        raise Refused(why_no_timeline(runs))
     measured = [(name, samples) for name, run in named if not isinstance(samples := sampled(run), str)]
     notes: dict[str, str] = {}
     counted: list[Event] = []

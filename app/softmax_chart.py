@@ -40,8 +40,7 @@ def row_panels(state: RowState, kv_tile: int | None, theme: Theme, height: int =
     if len(visited):
         ends = [visited.min() - 0.7, visited.max() + 0.7]
         figure.update_xaxes(range=ends, dtick=1 if len(visited) <= 16 else None)
-    for number, tile in enumerate(state.restarts, start=2):
-        _mark_restart(figure, state, int(tile), f"state {number}" if len(state.states) <= MOST_NAMED else "", theme)
+    _mark_restarts(figure, state, theme)
     if kv_tile is not None and kv_tile in visited:
         figure.add_vline(kv_tile, line={"color": theme.muted, "width": 1, "dash": "dot"})
     figure.update_xaxes(fixedrange=True, tickformat=",d")
@@ -90,16 +89,24 @@ def _in_order(state: RowState, values: NDArray[np.generic]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _mark_restart(figure: go.Figure, state: RowState, tile: int, label: str, theme: Theme) -> None:
-    """A line at the edge of a state's first tile; the label, if there is one, says which state begins there."""
-    edge = tile + (0.5 if state.is_backward else -0.5)
-    figure.add_vline(edge, line={"color": theme.muted, "width": 1.5 if label else 0.75})
-    if not label:
-        return
-    figure.add_annotation(
-        x=edge, y=1, yref="paper", text=label, showarrow=False, font={"size": 11, "color": theme.muted},
-        xanchor="right" if state.is_backward else "left", yanchor="top", xshift=-3 if state.is_backward else 3,
-    )  # fmt: skip
+def _mark_restarts(figure: go.Figure, state: RowState, theme: Theme) -> None:
+    """A line through all panels at the edge of each later state's first tile; a few are named."""
+    edges = [int(tile) + (0.5 if state.is_backward else -0.5) for tile in state.restarts]
+    is_named = len(state.states) <= MOST_NAMED
+    line = {"color": theme.muted, "width": 1.5 if is_named else 0.75}
+    whole = {"type": "line", "y0": 0, "y1": 1, "yref": "paper", "line": line}
+    lines = [whole | {"x0": edge, "x1": edge} for edge in edges]
+    names = [
+        {
+            "x": edge, "y": 1, "yref": "paper", "text": f"state {number}", "showarrow": False, "yanchor": "top",
+            "font": {"size": 11, "color": theme.muted}, "xanchor": "right" if state.is_backward else "left",
+            "xshift": -3 if state.is_backward else 3,
+        }
+        for number, edge in enumerate(edges, start=2)
+        if is_named
+    ]  # fmt: skip
+    # All at once: each add_vline would have plotly check again what is there already.
+    figure.update_layout(shapes=lines, annotations=[*figure.layout.annotations, *names])
 
 
 def _alpha_bars(state: RowState, theme: Theme) -> go.Bar:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.selection import MAX_COMPARED, names
 from app.softmax_recording import Recording, recording
+from app.subject import FLASH
 from kernels.base import all_kernels
 from profiler.run import Run
 
@@ -19,14 +20,18 @@ class Traced:
 
 
 def traced(runs: Sequence[Run]) -> list[Traced]:
-    """The traced Runs that share the newest Run's problem but for its dtype, newest first, MAX_COMPARED at most."""
+    """The traced Runs that share the newest Run's problem but for its dtype, MAX_COMPARED at most.
+
+    Newest first, but those of flash before the others: its one running state is the plainest to read.
+    """
     distinct = sorted(dict.fromkeys(runs), key=lambda run: run.created)
     if not distinct:
         return []
     newest = distinct[-1].workload.problem
     same = [run for run in distinct if replace(run.workload.problem, dtype=newest.dtype) == newest][-MAX_COMPARED:]
     both = ((name, run, recording(run)) for run, name in reversed(_named(same).items()))
-    return [Traced(name, run, found) for name, run, found in both if found is not None]
+    kept = [Traced(name, run, found) for name, run, found in both if found is not None]
+    return sorted(kept, key=lambda one: one.run.workload.kernel != FLASH)
 
 
 def _named(runs: Sequence[Run]) -> dict[Run, str]:

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.lanes import Lanes, lanes
-from app.program_work import kv_tile_at, walk_of
+from app.program_work import kv_tile_at, shared_part, walk_of
 from kernels.problem import Int64Array
-from kernels.walk import Walk
 from profiler.run import Run
 
 MOMENTS = 400
@@ -22,8 +21,9 @@ class Spread:
 
     A program at the share f of its time, from its start to its end, is at step ⌊f · steps⌋: an even speed is assumed.
     `program`, `moment` and `kv_tile` are int64 [positions]. `spanned` [moments] counts the bytes of K and V from the
-    first key of the lowest KV tile to the last key of the highest one of the resident programs that share a
-    (batch, kv_head), summed over those. `head_bytes` is all of K and V of one kv_head.
+    first key of the lowest KV tile to the last key of the highest one of the resident programs that read the same part
+    of K and V (see shared_part), summed over parts; a program whose part nobody else reads is not in it. `parts` counts
+    those that are shared. `head_bytes` is all of K and V of one kv_head.
     """
 
     found: Lanes
@@ -34,6 +34,7 @@ class Spread:
     moment: Int64Array
     kv_tile: Int64Array
     spanned: Int64Array
+    parts: int
     head_bytes: int
 
     @property
@@ -71,18 +72,15 @@ def spread(run: Run) -> Spread | None:
         return None
     problem, grid = walk.grid.problem, walk.grid
     key_bytes = 2 * grid.row_bytes
-    lowest, highest, at = _extremes(moment * (problem.batch * problem.kv_heads) + _kv_head(walk, program), kv_tile)
-    spanned = np.zeros(count, dtype=np.int64)
-    np.add.at(spanned, at // (problem.batch * problem.kv_heads), grid.kv_rows(lowest, highest + 1) * key_bytes)
+    part, spanned = shared_part(walk, program), np.zeros(count, dtype=np.int64)
+    is_shared, parts = part >= 0, int(part.max()) + 1
+    if parts:
+        lowest, highest, at = _extremes((moment * parts + part)[is_shared], kv_tile[is_shared])
+        np.add.at(spanned, at // parts, grid.kv_rows(lowest, highest + 1) * key_bytes)
     head_bytes = problem.seq_len_kv * key_bytes
-    return Spread(found, grid.BLOCK_N, problem.seq_len_kv, moments, program, moment, kv_tile, spanned, head_bytes)
-
-
-def _kv_head(walk: Walk, program: Int64Array) -> Int64Array:
-    """The (batch, kv_head) that each program reads, counted through."""
-    problem = walk.grid.problem
-    batch, head = np.divmod(program // walk.programs, problem.heads)
-    return np.asarray(batch * problem.kv_heads + head // problem.group)
+    return Spread(
+        found, grid.BLOCK_N, problem.seq_len_kv, moments, program, moment, kv_tile, spanned, parts, head_bytes
+    )
 
 
 def _extremes(key: Int64Array, value: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:

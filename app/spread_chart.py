@@ -41,7 +41,8 @@ def spread_chart(shown: Spread, axes: Axes, l2_bytes: int | None, program: int, 
     ]
     if program < len(shown.found.sm):
         traces.append(_lines(shown, np.array([program]), factor, TENSOR["p"], 3.0))
-    traces.append(_spanned(shown, factor, theme))
+    if shown.parts:
+        traces.append(_spanned(shown, factor, theme))
     axis = {"fixedrange": True, "ticks": "", "zeroline": False}
     time, bytes_range = {"range": [0, axes.end / factor * 1.01]}, {"range": [0, axes.most / MIB * 1.2]}
     layout = {

@@ -10,6 +10,8 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.run import DeviceInfo, Run
 
+FLASH = "flash"  # what the article arrives at: the first to look at
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -56,7 +58,7 @@ def schedule_of(run: Run) -> Schedule:
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:
-    """The comparable Runs, then the kernels that none of them used; tiled kernels first, newer Runs first.
+    """The comparable Runs, then the kernels that none of them used; flash first, then tiled kernels, newer Runs first.
 
     Without any Run all kernels stand on `problem` and `tile`. A tiled kernel that refuses them everywhere is left out,
     unless that is since its rows of scores do not fit on chip: these are worth looking at.
@@ -75,7 +77,11 @@ def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -
         for name, kernel in all_kernels().items()
         if name not in kernels and (used := _cut(kernel, problem, tile)) is not None
     ]
-    return tuple(sorted([*seen, *unseen], key=lambda subject: not all_kernels()[subject.kernel].is_tiled))
+    return tuple(sorted([*seen, *unseen], key=_place))
+
+
+def _place(one: Subject) -> tuple[bool, bool]:
+    return not all_kernels()[one.kernel].is_tiled, one.kernel != FLASH
 
 
 def _cut(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> TileConfig | None:

@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 
 from app.style import Theme, ink_on, template
 from app.tile_cells import Cells
-from app.tile_frames import at_hand, edge_names, edge_strips, frames, ground, margins
+from app.tile_frames import at_hand, edge_names, edge_strips, frames, ground, margins, running_ticks
 from app.tile_moment import Moment
 from app.tile_scores import HeadScores, score_traces
 from app.tile_shades import code_scale, order_shade, shade_codes
+from kernels.problem import Int64Array
 
 MOST_LABELLED = 8  # cells along a side that still have room for a number
 MOST_CLICKABLE = 64
@@ -26,12 +27,14 @@ def tile_map(
     height: int = 540,
     most_reads: int | None = None,
     scores: HeadScores | None = None,
+    running: Int64Array | None = None,
 ) -> go.Figure:
     """The score matrix of one (batch, head): tiles like the background first, then away from it; grey where skipped.
 
     What the head has not come to yet is washed out. The chosen program's Q tile is framed in Q's colour, the KV tile
     at hand in K's, the tile at hand is filled in P's. `most_reads` is the top of the axis of K's reads, None for no
-    such axis. Clicks select a cell's first tile where there are at most 64 × 64 cells.
+    such axis. `running` are KV tiles of programs that run at the same time, ticked on K and V. Clicks select a cell's
+    first tile where there are at most 64 × 64 cells.
     """
     traces: list[object] = [_order(moment, cells, theme), at_hand(moment, cells), _partial(cells, theme)]
     if scores is not None:
@@ -42,6 +45,8 @@ def tile_map(
         traces.append(_click_targets(cells))
     if most_reads is not None:
         traces.append(_reads(moment, cells))
+    if running is not None:
+        traces.append(running_ticks(running, cells, theme))
     return go.Figure(traces, _layout(moment, cells, theme, height, most_reads))
 
 

@@ -1,11 +1,13 @@
 """What is drawn over and around the score matrix: where a program stands, and Q, K, V and O along the edges."""
 
+import numpy as np
 import plotly.graph_objects as go
 
 from app.style import TENSOR, Theme
 from app.tensor_names import tensor_title
 from app.tile_cells import Cells
 from app.tile_moment import Moment
+from kernels.problem import Int64Array
 
 STRIP, GAP = 0.035, 0.018  # thickness of the edge strips and the space beside them, as shares of the matrix
 
@@ -56,8 +58,25 @@ def edge_strips(moment: Moment, cells: Cells) -> list[Shape]:
         for span, opacity in ((whole, 0.22), (part if tensor in now else None, 1.0)):
             if span is not None:
                 x, y = (edge, span) if is_upright else (span, edge)
-                shapes.append(_box(x, y, TENSOR[tensor], opacity))
+                # Ticks lie over them.
+                shapes.append(_box(x, y, TENSOR[tensor], opacity) | {"layer": "below"})
     return shapes
+
+
+def running_ticks(kv_tiles: Int64Array, cells: Cells, theme: Theme) -> go.Scatter:
+    """A tick across K and V at each of these KV tiles, at its middle; of those within the cells."""
+    block, keys = cells.grid.BLOCK_N, cells.keys
+    middle = np.minimum((kv_tiles + 0.5) * block, cells.grid.problem.seq_len_kv)
+    middle = middle[(keys[0] <= middle) & (middle <= keys[-1])]
+    (top, _), (_, bottom) = (_strips(cells)[tensor][0] for tensor in ("k", "v"))
+    gap = np.full(len(middle), np.nan)
+    return go.Scatter(
+        x=np.stack([middle, middle, gap], axis=1).ravel().astype(np.float32),
+        y=np.tile([top, bottom, np.nan], len(middle)).astype(np.float32),
+        mode="lines",
+        line={"color": theme.ink, "width": 1},
+        hoverinfo="skip",
+    )
 
 
 def edge_names(cells: Cells, theme: Theme) -> list[dict[str, object]]:

@@ -1,17 +1,23 @@
 """What the tile schedule shows of one subject at one moment: pictures and words, no Streamlit."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from app.lanes import CLOCK
 from app.launch_chart import launch_steps, launch_title
 from app.picture import Headline, Picture
+from app.resident import resident
 from app.style import Theme, ratio, significant, traffic
 from app.subject import Subject
 from app.tile_cells import Cells, around, whole
-from app.tile_chart import tile_map
+from app.tile_chart import MOST_LABELLED, tile_map
 from app.tile_moment import Moment, reads_at_end, totals
-from app.tile_scores import HeadScores, head_scores
+from app.tile_scores import HeadScores, score_matrix, shared_scores
 from app.tile_shades import scale_in_words
 from app.timeline_chart import lanes, story, timeline
 from kernels.base import all_kernels
+from kernels.problem import Int64Array
 from kernels.walk import Walk
 
 MATRIX_HEIGHT, LARGER_HEIGHT = 540, 660
@@ -72,21 +78,47 @@ def most_reads(walk: Walk) -> int:
     return max(1, int(reads_at_end(walk)[0].max()))
 
 
-def matrix(subject: Subject, moment: Moment, theme: Theme, reads: int | None = None) -> Picture:
-    """The score matrix of one head as tiles; `reads`, the top of the axis of K's reads, is given for two of them."""
+def matrix(
+    subject: Subject, moment: Moment, theme: Theme, reads: int | None = None, scores: HeadScores | None = None
+) -> Picture:
+    """The score matrix of one head as tiles; `reads`, the top of the axis of K's reads, is given for two of them.
+
+    `scores` are printed in the cells.
+    """
     cells = whole(moment.walk, moment.head)
-    scores = shown_scores(subject, moment, is_narrow=reads is not None)
+    running = running_tiles(subject, moment)
     # Alone in its column the map may be as high as the tables beside it.
     height = LARGER_HEIGHT if cells.is_exact and reads is None else MATRIX_HEIGHT
-    chart = tile_map(moment, cells, theme, height, reads or most_reads(moment.walk), scores)
-    sources = ("schedule",) if scores is None else ("schedule", "interpreter")
-    return Picture(f"Score matrix, {subject.name}", _caption(moment, cells, theme, scores), chart, sources)
+    chart = tile_map(moment, cells, theme, height, reads or most_reads(moment.walk), scores, running)
+    sources = ("schedule", *(("interpreter",) if scores else ()), *(() if running is None else (CLOCK, "model")))
+    caption = _caption(moment, cells, theme) + _numbers(cells, scores, subject) + _ticks(running)
+    return Picture(f"Score matrix, {subject.name}", caption, chart, sources)
 
 
-def shown_scores(subject: Subject, moment: Moment, is_narrow: bool = False) -> HeadScores | None:
-    """The scores of the head looked at, where its Run has kept them all and there is room to print them."""
-    found = head_scores(subject.run, is_narrow)
-    return found if found is not None and (found.batch, found.head) == moment.batch_head else None
+def shown_scores(
+    subject: Subject, found: Sequence[Subject], moment: Moment, is_narrow: bool = False
+) -> HeadScores | None:
+    """The scores of the head looked at, where a Run has kept them all and there is room to print them."""
+    return shared_scores(subject, found, moment.batch_head, is_narrow)
+
+
+def running_tiles(subject: Subject, moment: Moment) -> Int64Array | None:
+    """The KV tiles at hand in the head looked at while the program is at this step; None without a timeline."""
+    running = None if subject.run is None else resident(subject.run, moment.program, moment.step)
+    return None if running is None else running.tiles_of(moment.walk, moment.head)
+
+
+def whole_scores(subject: Subject, found: Sequence[Subject], theme: Theme, is_narrow: bool = False) -> Picture | None:
+    """S as a kernel without known tiles holds it, where a Run has kept all of a head's scores; else None."""
+    scores = None if "s" not in subject.schedule.by_tensor else shared_scores(subject, found, None, is_narrow)
+    if scores is None:
+        return None
+    masked = " −∞ and grey: masked." if np.isneginf(scores.values).any() else ""
+    caption = (
+        f"Batch {scores.batch}, head {scores.head}: the scaled scores as recorded by {_recorder(scores, subject)}. "
+        f"Here all of them lie in HBM at once, for every head.{masked}"
+    )
+    return Picture(f"Score matrix, {subject.name}", caption, score_matrix(scores, theme), ("interpreter",))
 
 
 def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | None:
@@ -99,15 +131,37 @@ def neighbourhood(subject: Subject, moment: Moment, theme: Theme) -> Picture | N
     return Picture(f"Neighbourhood, {subject.name}", caption, chart, ("schedule",))
 
 
-def _caption(moment: Moment, cells: Cells, theme: Theme, scores: HeadScores | None) -> str:
+def _numbers(cells: Cells, scores: HeadScores | None, subject: Subject) -> str:
+    """What the numbers in the cells are."""
+    if scores is None:
+        is_labelled = cells.is_exact and max(cells.visited.shape) <= MOST_LABELLED
+        return " Numbers: the step of the head at which a tile is first visited." if is_labelled else ""
+    masked = " −∞ is masked." if np.isneginf(scores.values).any() else ""
+    if scores.name == subject.name:
+        return f" Numbers: the scaled scores that the running kernel computed.{masked}"
+    return f" Numbers: the scaled scores as recorded by {_recorder(scores, subject)}.{masked}"
+
+
+def _recorder(scores: HeadScores, subject: Subject) -> str:
+    """Whose scores they are where the kernel looked at recorded none, and why they are the same."""
+    return f"{scores.name}, of the same {'problem' if subject.run is None else 'problem, seed and device'}"
+
+
+def _ticks(running: Int64Array | None) -> str:
+    """What the ticks across K and V are."""
+    if running is None:
+        return ""
+    return (
+        " Ticks on K and V: where the programs of this head were that ran while this one was here; by the kernel's "
+        "clock, each at an even speed."
+    )
+
+
+def _caption(moment: Moment, cells: Cells, theme: Theme) -> str:
     batch, head = moment.batch_head
     (first, stop), keys = moment.rows, moment.keys
     at_hand = "no KV tile, all are hidden" if keys is None else f"KV tile {moment.kv_tile:,} at hand"
     scale = "" if cells.is_exact else f" One cell is {cells.q_step:,} × {cells.kv_step:,} tiles."
-    if scores is not None:
-        scale += " Numbers: the scaled scores that the running kernel computed; −∞ is masked."
-    elif cells.is_exact and max(cells.visited.shape) <= 8:
-        scale += " Numbers: the step of the head at which a tile is first visited."
     return (
         f"Batch {batch}, head {head}, program {moment.program:,}, its step {moment.step + 1:,} of {moment.steps:,}: "
         f"Q rows {first:,} to {stop - 1:,}, {at_hand}. {scale_in_words(theme)}: order within a program. Washed out: "

@@ -14,6 +14,7 @@ from app.style import Theme
 from app.subject import Subject
 from app.tile_moment import Moment
 from app.tile_pickers import kernel_pickers, other, tile_pickers
+from app.tile_scores import HeadScores
 from app.tile_tables import launches_moved, moved, moved_both
 
 PLAY_TICKS = 512  # a head of more steps than that is played several steps at a time
@@ -36,11 +37,11 @@ def stage(first: Subject, second: Subject | None, found: tuple[Subject, ...], ha
         st.caption(words)
     colours = page.theme()
     if pair.second is not None:
-        _two(pair, pair.second, colours)
+        _two(pair, pair.second, found, colours)
     elif pair.first.moment is not None:
-        _one(pair, pair.first.moment, colours)
+        _one(pair, pair.first.moment, found, colours)
     else:
-        _launches(pair.first, colours)
+        _launches(pair, found, colours)
 
 
 def _steps(pair: Pair) -> Steps:
@@ -73,13 +74,14 @@ def _play_on(pair: Pair) -> None:
         player.stop()
 
 
-def _one(pair: Pair, moment: Moment, theme: Theme) -> None:
+def _one(pair: Pair, moment: Moment, found: tuple[Subject, ...], theme: Theme) -> None:
     subject = pair.first.subject
     left, right = st.columns([7, 5])
     with left:
-        for item in (tile_pages.matrix(subject, moment, theme), tile_pages.neighbourhood(subject, moment, theme)):
-            if item is not None:
-                _clickable(item, pair, pair.first)
+        scores = tile_pages.shown_scores(subject, found, moment)
+        _clickable(tile_pages.matrix(subject, moment, theme, scores=scores), pair, pair.first, scores)
+        if (near := tile_pages.neighbourhood(subject, moment, theme)) is not None:
+            _clickable(near, pair, pair.first)
     with right:
         page.table(moved(subject, moment))
         page.table(levels(subject, moment))
@@ -90,16 +92,18 @@ def _one(pair: Pair, moment: Moment, theme: Theme) -> None:
         page.picture(measured, "tile.timeline")
 
 
-def _two(pair: Pair, second: Standing, theme: Theme) -> None:
+def _two(pair: Pair, second: Standing, found: tuple[Subject, ...], theme: Theme) -> None:
     both = (pair.first, second)
     reads = max((tile_pages.most_reads(part.moment.walk) for part in both if part.moment is not None), default=None)
     columns = st.columns(2)
     for column, part in zip(columns, both, strict=True):
         with column:
             if part.moment is None:
-                page.picture(tile_pages.launches(part.subject, part.at, theme), f"tile.launch-map-{part.subject.name}")
+                _launch_map(part, pair, found, theme)
             else:
-                _clickable(tile_pages.matrix(part.subject, part.moment, theme, reads), pair, part)
+                scores = tile_pages.shown_scores(part.subject, found, part.moment, is_narrow=True)
+                picture = tile_pages.matrix(part.subject, part.moment, theme, reads, scores)
+                _clickable(picture, pair, part, scores)
     page.table(moved_both(pair))
     for column, part in zip(st.columns(2), both, strict=True):
         if part.moment is not None:
@@ -109,15 +113,32 @@ def _two(pair: Pair, second: Standing, theme: Theme) -> None:
                     page.table(needed)
 
 
-def _launches(standing: Standing, theme: Theme) -> None:
+def _launches(pair: Pair, found: tuple[Subject, ...], theme: Theme) -> None:
     left, right = st.columns([7, 5])
     with left:
-        page.picture(tile_pages.launches(standing.subject, standing.at, theme), "tile.launch-map")
+        _launch_map(pair.first, pair, found, theme)
     with right:
-        page.table(launches_moved(standing.subject.schedule, standing.at))
+        page.table(launches_moved(pair.first.subject.schedule, pair.first.at))
 
 
-def _clickable(item: Picture, pair: Pair, standing: Standing) -> None:
+def _launch_map(standing: Standing, pair: Pair, found: tuple[Subject, ...], theme: Theme) -> None:
+    """The launches, and below them the scores that they hold in HBM where a Run has kept them."""
+    subject, side = standing.subject, _side(standing, pair)
+    page.picture(tile_pages.launches(subject, standing.at, theme), f"tile.launch-map-{side}")
+    item = tile_pages.whole_scores(subject, found, theme, is_narrow=pair.second is not None)
+    if item is not None:
+        with page.card(item.title, item.caption, sources=item.sources), st.container(key=f"bs-scores-{side}"):
+            st.plotly_chart(
+                item.chart, key=f"tile.scores-{side}", theme=None, config=page.CHART_CONFIG,
+                alt=f"{item.title}. {item.caption}",
+            )  # fmt: skip
+
+
+def _side(standing: Standing, pair: Pair) -> str:
+    return "first" if standing is pair.first else "second"
+
+
+def _clickable(item: Picture, pair: Pair, standing: Standing, scores: HeadScores | None = None) -> None:
     """A map in a card; clicking a tile goes there, where tiles are large enough to be hit."""
     key, moment = f"tile.{item.title}", standing.moment
     assert moment is not None
@@ -130,9 +151,7 @@ def _clickable(item: Picture, pair: Pair, standing: Standing) -> None:
             pair.go_with(Standing.at_moment(standing.subject, there))
 
     # Numbers that have no room on a phone are scrolled there.
-    side = "first" if standing is pair.first else "second"
-    scores = tile_pages.shown_scores(standing.subject, moment)
-    inside = None if scores is None else f"bs-scores-{side}"
+    inside = None if scores is None else f"bs-scores-{_side(standing, pair)}"
     with page.card(item.title, item.caption, sources=item.sources), st.container(key=inside):
         st.plotly_chart(
             item.chart, key=key, theme=None, config=page.CHART_CONFIG, on_select=choose, selection_mode="points",

@@ -4,19 +4,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.answer import where
 from app.lane_shades import SHADES
 from app.lanes import CLOCK, Lanes, lanes
-from app.picture import Figure, Headline, Picture, Table
-from app.program_work import Work, walk_of
+from app.picture import Figure, Picture
+from app.program_work import walk_of
+from app.reread import Reread, reread
+from app.reread_chart import reread_chart
 from app.selection import compare
 from app.spread import Spread, spread
 from app.spread_chart import Axes, drawn_programs, spread_chart
 from app.style import Theme, capacity, ratio, seconds, significant, traffic
 from app.timeline_chart import MOST_BARS, story, time_bins, timeline
+from kernels.row_walk import RowWalk
+from kernels.walk import Walk
 from profiler.run import Run
 
 MOST_SIDE_BY_SIDE = 3
+IN_STEP = "Programs that read the same K and V read them together, so nothing of them is re-read."
 
 
 @dataclass(frozen=True)
@@ -36,21 +40,8 @@ def timed(runs: tuple[Run, ...]) -> list[Timed]:
     return [Timed(name, run, shown) for name, run, shown in unpacked if shown is not None]
 
 
-def headline(one: Timed, others: list[Timed]) -> Headline:
-    """How far the programs that ran at one time were apart on K and V, in this Run and in another, against L2."""
-    found, shown, run = one.found, spread(one.run), one.run
-    detail = f"{one.name}, {run.workload.problem.label}, {where(run)}. Times by the running kernel's clock"
-    if shown is None:
-        return Headline(f"{len(found.sm):,} programs ran in {_waves(found)} on {found.sms} SMs.", f"{detail}.")
-    l2 = "" if run.device.l2_bytes is None else f"; L2 holds {capacity(run.device.l2_bytes)}"
-    also = next((f", {capacity(far.median)} with {other.name}" for other in others if (far := spread(other.run))), "")
-    told = f"with {one.name}{also}" if also else f"and {capacity(shown.largest)} at most"
-    sentence = f"In the median moment the running programs spanned {capacity(shown.median)} of K and V {told}{l2}."
-    return Headline(sentence, f"{detail}; positions on K and V are derived from them.")
-
-
 def figures(one: Timed) -> tuple[Figure, ...]:
-    """Waves, tail, imbalance and spread."""
+    """Waves, tail, imbalance, spread and re-read distance."""
     found, shown, run = one.found, spread(one.run), one.run
     longest = int(found.took.max()) * 1e-9
     busiest = "" if found.busiest is None else f"; busiest lane {significant(found.busiest)}× the mean one"
@@ -72,8 +63,9 @@ def figures(one: Timed) -> tuple[Figure, ...]:
         ),
     ]
     if shown is not None:
-        row.append(Figure("K and V spanned", capacity(shown.median), "model", _span_detail(shown, run)))
-        row.append(_hbm_reads(run))
+        spanned = Figure("K and V spanned", capacity(shown.median), "model", _span_detail(shown, run))
+        nothing = Figure("K and V spanned", "–", "", reason="no two programs read the same K and V")
+        row += [spanned if shown.parts else nothing, _reread(run), _hbm_reads(run)]
     return tuple(row)
 
 
@@ -81,6 +73,16 @@ def _span_detail(shown: Spread, run: Run) -> str:
     words = f"in the median moment, at most {capacity(shown.largest)}"
     l2 = run.device.l2_bytes
     return words if l2 is None else f"{words}; above half of L2 {shown.share_above(l2 // 2):.0%} of the time"
+
+
+def _reread(run: Run) -> Figure:
+    """The median re-read distance, and how many re-reads come from further than L2 is sure to keep."""
+    found, label, l2 = reread(run), "re-read distance", run.device.l2_bytes
+    if isinstance(found, str) or found.median is None:
+        why = found if isinstance(found, str) else IN_STEP
+        return Figure(label, "–", "", reason=why[0].lower() + why[1:].removesuffix("."))
+    far = "" if l2 is None else f"; {found.share_above(l2 // 2):.0%} of the re-reads from further than half of L2"
+    return Figure(label, capacity(found.median), "model", f"median{far}")
 
 
 def _hbm_reads(run: Run) -> Figure:
@@ -93,7 +95,8 @@ def _hbm_reads(run: Run) -> Figure:
     return Figure("HBM read", traffic(read.value), read.source, f"{ratio(read.value / inputs)} Q + K + V read once")
 
 
-def _waves(found: Lanes) -> str:
+def waves(found: Lanes) -> str:
+    """How many waves, in words."""
     return "1 wave" if found.waves == 1 else f"{found.waves:,} waves"
 
 
@@ -116,7 +119,7 @@ def spreads(some: list[Timed], program: int, theme: Theme) -> list[Picture]:
     return [
         Picture(
             f"How far apart on K and V, {one.name}",
-            _spread_caption(shown),
+            _spread_caption(shown, walk_of(one.run, one.found)),
             spread_chart(shown, axes, one.run.device.l2_bytes, program, theme),
             (CLOCK, "model"),
         )
@@ -124,41 +127,41 @@ def spreads(some: list[Timed], program: int, theme: Theme) -> list[Picture]:
     ]
 
 
-def _spread_caption(shown: Spread) -> str:
+def _spread_caption(shown: Spread, walk: Walk | None) -> str:
     drawn, seen = len(drawn_programs(shown)), len(np.unique(shown.program))
     part = "each program" if drawn == seen else f"{drawn:,} of {seen:,} programs, all of some lanes"
+    above = f"Above: the key at which {part} is, three shades in turn from wave to wave."
+    even = "Derived: each program is taken to go at an even speed."
+    if not shown.parts:
+        return f"{above} No two programs read the same K and V, so nothing is spanned and L2 need not keep any. {even}"
+    cut = isinstance(walk, RowWalk) and len(np.unique(walk.share_first)) > 1
+    each = "share of each K/V head, since different shares have no tile in common" if cut else "K/V head"
     return (
-        f"Above: the key at which {part} is, three shades in turn from wave to wave. Parallel lines share K and V in "
-        "L2; a fan does not. Below: K and V from the nearest to the furthest program of each K/V head, summed over "
-        "heads. On an H200 HBM reads grew from about half of L2 on. Derived: each program is taken to go at an even "
-        "speed."
+        f"{above} Parallel lines share K and V in L2; a fan does not. Below: K and V from the nearest to the furthest "
+        f"program of each {each}; their sum. On an H200 HBM reads grew from about half of L2 on. {even}"
     )
 
 
-def chosen(one: Timed, program: int) -> Table:
-    """What the chosen program worked on, and when and where."""
-    found, walk = one.found, walk_of(one.run, one.found)
-    rows: list[tuple[str, str, str]] = []
-    if walk is not None:
-        work = Work.of(walk, program)
-        rows += [
-            ("batch, head", f"{work.batch}, {work.head}", "schedule"),
-            ("Q tile", _span(work.q_tiles), "schedule"),
-            ("KV tiles", "none, all are masked" if work.kv_tiles is None else _span(work.kv_tiles), "schedule"),
-            ("steps", f"{work.steps:,}", "schedule"),
-            ("requested", traffic(work.requested_bytes), "schedule"),
-        ]
-    start, took = int(found.start[program]), int(found.took[program])
-    rows += [
-        ("SM", f"{found.sm[program]}", CLOCK),
-        ("before it in its lane", f"{found.wave[program]:,}", CLOCK),
-        ("start", seconds(start * 1e-9), CLOCK),
-        ("took", seconds(took * 1e-9), CLOCK),
+def rereads(some: list[Timed], theme: Theme) -> list[Picture]:
+    """The re-read distances of all of these Runs on one axis; none where nothing is read again."""
+    found = [(one, reread(one.run)) for one in some]
+    drawn = [
+        (one.name, one.run.workload.kernel, far)
+        for one, far in found
+        if isinstance(far, Reread) and far.median is not None
     ]
-    caption = "Click a bar or type a number to choose another."
-    return Table(f"Program {program:,}", caption, ("", "value", "source"), tuple(rows))
-
-
-def _span(ends: tuple[int, int]) -> str:
-    first, last = ends
-    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    if not drawn:
+        return []
+    l2 = next((one.run.device.l2_bytes for one, _ in found if one.run.device.l2_bytes is not None), None)
+    left_out = "".join(
+        f" {one.name} is left out: {why[0].lower()}{why[1:]}"
+        for one, far in found
+        if (why := far if isinstance(far, str) else IN_STEP if far.median is None else "")
+    )
+    caption = (
+        "Each time that programs come back to a KV tile: the distinct K and V, of all heads, that programs moved over "
+        "since it was last read. Left of the dashed lines L2 may still hold the tile, right of them it comes from HBM "
+        "again: on an H200 HBM reads grew from about half of L2 on. First reads are not in it. Derived: each program "
+        f"is taken to go at an even speed.{left_out}"
+    )
+    return [Picture("How long ago K and V were last read", caption, reread_chart(drawn, l2, theme), (CLOCK, "model"))]

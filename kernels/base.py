@@ -67,6 +67,7 @@ class AttentionKernel:
     orders: tuple[str, ...] = (LINEAR,)
     is_tiled: bool = True  # cut by TileConfig
     is_triton: bool = True  # interpreted where there is no GPU
+    tells_requests: bool = True  # its schedule says what it asks for; a library's counts operands once
     has_trace: bool = False  # its forward can record m, l, alpha, acc
     has_timeline: bool = False  # its forward can record each program's SM, start and end
     # The fewest and the most bytes that its docstring claims to cross L2↔SM; None where it claims nothing.

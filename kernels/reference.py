@@ -26,7 +26,7 @@ def reference(
             k64, v64 = (t[batch, head // problem.group].double() for t in (k, v))
             for part, s in score_chunks(q[batch, head], k64, problem, rows):
                 lse[batch, head, part] = torch.logsumexp(s, -1)
-                p = torch.softmax(s, -1).nan_to_num_(0.0) if torch.isinf(s).all(-1).any() else torch.softmax(s, -1)
+                p = torch.softmax(s, -1).masked_fill_(s.isneginf().all(-1, keepdim=True), 0.0)
                 o[batch, head, part] = weighted_sum(p, v64, s)
     return o, lse
 

@@ -42,6 +42,7 @@ BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
 Orders = Annotated[list[str], typer.Option("--order", help=f"{', '.join(ORDERS)}; several times for a Run of each.")]
 NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
+MAX_LISTED_STEPS = 5_000_000  # a minute of writing
 STOPPED = 130  # as shells say of Ctrl-C
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on the last line of stdout.")]
@@ -161,6 +162,11 @@ def schedule(
     if summary:
         print(text)
         return
+    if plan.walk is not None and plan.walk.total_steps > MAX_LISTED_STEPS:
+        raise Refused(
+            f"The schedule has {plan.walk.total_steps:,} steps, above {MAX_LISTED_STEPS:,} that are listed; "
+            "choose larger tiles or a shorter sequence, or --summary."
+        )
     # Streamed: a long sequence has millions of steps.
     sys.stdout.write(text[:-1] + ', "steps": [')
     for index, step in enumerate(plan.steps()):

@@ -111,10 +111,19 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
     if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
         raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+    if measurement.value is None and measurement.spread is not None:
+        raise NotARun(f"{place} has a spread, but no value that it could be of.")
+    if measurement.name == "programs_at_once" and not _is_count(measurement.value, MAX_SMS * MAX_CTAS_OF_AN_SM):
+        most = MAX_SMS * MAX_CTAS_OF_AN_SM
+        raise NotARun(f"{place} is {measurement.value}; a GPU holds 1 to {most:,} programs at once.")
     if measurement.spread is not None and not _is_inside(measurement.value, measurement.spread):
         low, high = measurement.spread
         raise NotARun(f"{place} is {measurement.value}, outside its spread from {low} to {high}.")
     _require_unit(measurement, place)
+
+
+def _is_count(value: float | None, most: int) -> bool:
+    return value is None or (value == int(value) and 1 <= value <= most)
 
 
 def _is_inside(value: float | None, spread: tuple[float, float]) -> bool:
@@ -226,8 +235,10 @@ def _require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) 
     walk = kernel.schedule(run.workload.problem, tile).walk
     programs = None if walk is None or walk.total_programs > MAX_PROGRAMS else walk.total_programs
     arrays = (timeline.sm, timeline.start_ns, timeline.end_ns)
+    if programs is None:
+        raise NotARun(f"{place} is of a kernel whose programs are not known, or of more than {MAX_PROGRAMS:,}.")
     if any(array.shape != (programs,) for array in arrays) or timeline.timer_step_ns < 1:
-        raise NotARun(f"{place} should hold {programs} programs and the step of their clock.")
+        raise NotARun(f"{place} should hold {programs:,} programs and the step of their clock.")
     _require_unpacked((timeline.sm,), "int32", place)
     _require_unpacked((timeline.start_ns, timeline.end_ns), "int64", place)
     sm, start, end = (array.numpy() for array in arrays)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from kernels.problem import LINEAR
 from profiler.run import Measurement, Run
 
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
@@ -17,7 +18,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
     """One row for each quantity of a whole Run, one column for each Run; launches are left to the JSON."""
     table = Table("quantity", "source", title=Text(runs[0].workload.problem.label))
     for run in runs:
-        table.add_column(Text(run.workload.kernel), justify="right")
+        table.add_column(Text(_name(run)), justify="right")
     if len(runs) == 2:
         table.add_column(Text("ratio"), justify="right")
     keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
@@ -40,6 +41,12 @@ def runs_table(runs: Sequence[Run]) -> Table:
     return table
 
 
+def _name(run: Run) -> str:
+    """The kernel, and its order if that is another than the usual one."""
+    tile = run.workload.tile
+    return run.workload.kernel if tile is None or tile.order == LINEAR else f"{run.workload.kernel}, {tile.order}"
+
+
 def stored_table(runs: Sequence[Run], folder: Path) -> Table:
     """One row for each Run, with the name of its file."""
     table = Table(caption=Text(f"in {folder}"))
@@ -47,7 +54,7 @@ def stored_table(runs: Sequence[Run], folder: Path) -> Table:
         table.add_column(title, overflow="fold")
     for run in runs:
         workload = run.workload
-        cells = (f"{run.id}.json", workload.kernel, workload.problem.label, run.device.name)
+        cells = (f"{run.id}.json", _name(run), workload.problem.label, run.device.name)
         table.add_row(*(Text(cell) for cell in cells))
     return table
 

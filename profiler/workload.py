@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler.codec import ADDED
 
 CPU = "cpu"
 # Sources that count bytes moved, the most trusted first; AUTO asks all that are quick, and the rest where those fail.
 LADDER = ("cupti-range", "ncu", "cupti-sampling", "nvml-gpm")
 AUTO = "auto"
+MAX_TILES = 2**20  # along one side of the score matrix
 MIN_REPEATS, MAX_REPEATS = 1, 10_000
 
 
@@ -59,10 +60,22 @@ class Workload:
             raise Refused(f"passes is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
         if self.attention_kernel.is_tiled != (self.tile is not None):
             raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
+        if self.tile is not None:
+            self._check_tiles(self.tile)
         if self.tile is not None and (used := self.attention_kernel.cut(self.problem, self.tile)) != self.tile:
             raise Refused(f"Kernel {self.kernel} does not use {self.tile}; for this problem it uses {used}.")
         if self.trace is not None:
             self._check_trace(self.trace)
+
+    def _check_tiles(self, tile: TileConfig) -> None:
+        """So many tiles no page can show, and no schedule be worked out at once."""
+        sides = ((self.problem.seq_len_q, tile.BLOCK_M), (self.problem.seq_len_kv, tile.BLOCK_N))
+        for rows, block in sides:
+            if (tiles := -(-rows // block)) > MAX_TILES:
+                raise Refused(
+                    f"{rows:,} rows in tiles of {block} make {tiles:,} tiles of {self.kernel}, above {MAX_TILES:,}; "
+                    "choose larger tiles or a shorter sequence."
+                )
 
     def _check_trace(self, trace: TraceRequest) -> None:
         if not self.attention_kernel.records:
@@ -105,6 +118,11 @@ def workloads(
     if not kernels:
         raise Refused("No kernel is chosen; choose at least one.")
     found = all_kernels()
+    offered = {LINEAR, *(order for name in kernels if name in found for order in found[name].orders)}
+    for order in orders or (tile.order,):
+        if order in ORDERS and order not in offered:
+            having = ", ".join(name for name, kernel in found.items() if order in kernel.orders)
+            raise Refused(f"No chosen kernel has the order {order}; choose {LINEAR}, or a kernel with it: {having}.")
     how = (device, seed, l2, repeats)
     chosen = []
     for name in dict.fromkeys(kernels):

@@ -72,7 +72,7 @@ def test_entries_open_as_the_runs_that_were_saved(folder: Path) -> None:
 def test_a_recording_is_described_by_gpu_driver_versions_and_date(folder: Path) -> None:
     entries = [entry for entry in read_folder(folder).entries if entry.run_id != "fake-cpu"]
     label, facts = describe(entries)
-    assert label == "(1, 16, 8192, 128) bfloat16, full mask"
+    assert label == f"{entries[0].path.stem}: (1, 16, 8192, 128) bfloat16, full mask"
     assert facts == (
         "naive and flash, recorded on NVIDIA H200, driver 580.159.04, torch 2.11.0+cu130, triton 3.6.0, 2026-11-29"
     )

@@ -322,3 +322,24 @@ def test_help_names_every_command(command: Command) -> None:
     answer = command("--help")
     assert answer.code == 0
     assert all(name in answer.out for name in ("doctor", "run", "audit", "report", "schedule", "list"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("run --kernel naive --order sawtooth", "No chosen kernel has the order sawtooth; choose linear, or a kernel "),
+        ("run --kernel flash --order spiral", "order 'spiral' is not known; choose linear, sawtooth, longest_first."),
+        ("run --kernel flash --order longest_first", "longest_first launches the programs with most KV tiles first, "),
+        (
+            "schedule --kernel flash --seq-len 1048576 --block-m 16 --block-n 16 --json",
+            "The schedule has 4,294,967,296",
+        ),
+        (
+            "schedule --kernel flash --seq-len 16777216 --block-m 1 --block-n 1 --json",
+            "16,777,216 rows in tiles of 1 make 16,777,216 tiles of flash, above 1,048,576; choose larger tiles",
+        ),
+    ],
+)
+def test_what_would_not_be_as_asked_is_refused(command: Command, words: str, sentence: str) -> None:
+    answer = command(words)
+    assert answer.code == 2 and answer.err.startswith(sentence) and answer.err.count("\n") == 1

@@ -291,3 +291,27 @@ def test_the_comparison_notices(fault: str) -> None:
     problem = AttentionProblem(1, 4, 2, 20, 20, 80)
     with pytest.raises(AssertionError):
         check(_with_o(fault).forward, problem, T16, draw(problem))
+
+
+def test_a_blind_row_does_not_spoil_its_neighbour() -> None:
+    """bfloat16 on a CPU, rows of odd length: torch reads one element of the next row."""
+    problem = AttentionProblem(1, 2, 1, 33, 31, 16, "bfloat16", causal=True)
+    output = check(all_kernels()["naive"].forward, problem, T16, draw(problem), finite=True)
+    assert bool(output.o.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["naive", "flex", "flash"])
+def test_a_nan_reaches_no_row_before_the_one_that_sees_it(name: str) -> None:
+    problem = AttentionProblem(1, 2, 2, 17, 65, 3, "bfloat16", causal=True)
+    q, k, v = draw(problem)
+    k[:, :, 64] = torch.nan
+    output = check(all_kernels()[name].forward, problem, T16, (q, k, v))
+    assert bool(output.o[:, :, :16].isfinite().all()) and bool(output.o[:, :, 16].isnan().all())
+
+
+def test_the_reference_shows_a_nan_beside_a_blind_row() -> None:
+    problem = AttentionProblem(1, 1, 1, 2, 1, 1, "float32", causal=True)
+    ones = torch.ones(1, 1, 2, 1)
+    o, lse = reference(ones, torch.full((1, 1, 1, 1), torch.nan), ones[:, :, :1], problem)
+    assert o[0, 0, 0].item() == 0 and o[0, 0, 1].isnan().all()
+    assert lse[0, 0, 0].isneginf() and lse[0, 0, 1].isnan()

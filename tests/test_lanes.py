@@ -172,3 +172,12 @@ def test_the_work_of_a_program_by_hand() -> None:
     assert (requested(walk) == asked).all() and len(requested(walk)) == 64
     assert walk_of(run, found(*THREE)) is None, "a timeline of other programs than the schedule's"
     assert walk_of(dataclasses.replace(run, timeline=None), shown) is not None
+
+
+def test_a_clock_too_coarse_to_see_programs_run_still_gives_waves() -> None:
+    """Three programs that start and end at the same tick, one after another on one SM."""
+    ticks = np.array([0, 32, 64])
+    packed = PackedArray.pack(ticks)
+    trace = ProgramTrace("flash", PackedArray.pack(np.zeros(3, dtype=np.int32)), packed, packed, 32)
+    found = lanes(trace)
+    assert found is not None and (found.at_once, found.waves) == (1, 3)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import session, softmax_dtype_card
+from app import run_again, session
 from app.softmax_dtypes import alike, chart, table, wanted
 from app.softmax_recording import recording
 from app.softmax_traced import missing, traced
@@ -81,15 +81,15 @@ class Desk:
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     found = Desk([])
-    monkeypatch.setattr(softmax_dtype_card, "devices", lambda: {"cpu": THIS_CPU})
-    monkeypatch.setattr(softmax_dtype_card, "free_bytes", lambda device: 2**34)
+    monkeypatch.setattr(run_again, "devices", lambda: {"cpu": THIS_CPU})
+    monkeypatch.setattr(run_again, "free_bytes", lambda device: 2**34)
     monkeypatch.setattr(session, "job", lambda: None)
     monkeypatch.setattr(session, "start", lambda workloads, timeout: found.started.append((workloads, timeout)))
     yield found
 
 
 def test_a_run_of_this_machine_may_be_repeated(desk: Desk) -> None:
-    assert softmax_dtype_card.check(cpu_run()) == (wanted(cpu_run()), "")
+    assert run_again.check(cpu_run(), wanted) == (wanted(cpu_run()), "")
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_a_run_of_this_machine_may_be_repeated(desk: Desk) -> None:
 )
 def test_a_run_of_another_machine_may_not(desk: Desk, device: DeviceInfo, reason: str) -> None:
     run = replace(cpu_run(), device=device, workload=replace(cpu_run().workload, device=device.device))
-    assert softmax_dtype_card.check(run)[1].startswith(reason)
+    assert run_again.check(run, wanted)[1].startswith(reason)
 
 
 def test_nothing_starts_beside_a_job_or_without_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax_dtype_card, "free_bytes", lambda device: 1000)
-    assert "GiB free" in softmax_dtype_card.check(cpu_run())[1]
+    monkeypatch.setattr(run_again, "free_bytes", lambda device: 1000)
+    assert "GiB free" in run_again.check(cpu_run(), wanted)[1]
     monkeypatch.setattr(session, "job", lambda: object())
-    assert softmax_dtype_card.check(cpu_run())[1] == "A Job is running; wait for it or stop it."
+    assert run_again.check(cpu_run(), wanted)[1] == "A Job is running; wait for it or stop it."
 
 
 def _card() -> None:

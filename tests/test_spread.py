@@ -10,6 +10,7 @@ from app.spread_chart import MOST_POINTS, Axes, drawn_programs, spread_chart
 from app.style import LIGHT
 from app.subject import schedule_of
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.row_walk import RowWalk
 from profiler.run import Measurement, ProgramTrace, Run
 from profiler.workload import Workload
 from tests import fake_runs
@@ -24,14 +25,18 @@ MIB = 2**20
 AT_ONCE = Measurement("programs_at_once", 132, "1", "model")
 
 
-def run_of(problem: AttentionProblem, tile: TileConfig, timeline: ProgramTrace | None = None) -> Run:
-    """A Run of flash; without a timeline one of 132 SMs of which the slowest takes 2% longer than the fastest."""
-    work = Workload("flash", problem, tile, "cuda:0")
+def run_of(
+    problem: AttentionProblem, tile: TileConfig, timeline: ProgramTrace | None = None, kernel: str = "flash"
+) -> Run:
+    """A Run of a kernel; without a timeline one of 132 SMs of which the slowest takes 2% longer than the fastest."""
+    work = Workload(kernel, problem, tile, "cuda:0")
     made = Run("fake-spread", "fake", "2026-11-29T12:00:01Z", work, fake_runs.H200, fake_runs.ENVIRONMENT, (AT_ONCE,))
     walk = schedule_of(made).walk
     assert walk is not None
     return dataclasses.replace(
-        made, id=f"fake-{abs(hash((problem, tile, timeline)))}", timeline=timeline or scheduled(walk, 132, 8_000, 0.02)
+        made,
+        id=f"fake-{abs(hash((kernel, problem, tile, timeline)))}",
+        timeline=timeline or scheduled(walk, 132, 8_000, 0.02),
     )
 
 
@@ -67,10 +72,33 @@ def test_heads_that_share_k_and_v_count_once(kv_heads: int, times: int) -> None:
 
 
 def test_the_last_tile_may_be_ragged() -> None:
-    """Program 0 is at the last of the KV tiles of 14 keys at the end: 2 keys."""
-    problem = dataclasses.replace(ARTICLE, seq_len_q=4, seq_len_kv=14)
-    found = spread_of(run_of(problem, TileConfig(4, 4), traced([0], [0], [400_000])))
+    """Two programs in step are at the last of the KV tiles of 14 keys at the end: 2 keys."""
+    problem = dataclasses.replace(ARTICLE, seq_len_q=8, seq_len_kv=14)
+    found = spread_of(run_of(problem, TileConfig(4, 4), traced([0, 1], [0, 0], [400_000, 400_000])))
     assert found.spanned[[0, 299, 300, 399]].tolist() == [TILE_BYTES, TILE_BYTES, TILE_BYTES // 2, TILE_BYTES // 2]
+
+
+def test_programs_that_share_nothing_span_nothing() -> None:
+    """One program a head: however far they are apart, none can use what another read. Two heads of a group can."""
+    problem = dataclasses.replace(ARTICLE, heads=2, kv_heads=2, seq_len_q=4)
+    alone = spread_of(run_of(problem, TileConfig(4, 4), traced([0, 1], [0, 100_000], [400_000, 500_000])))
+    assert (alone.parts, alone.largest) == (0, 0)
+    assert len(spread_chart(alone, Axes.common([alone], None), None, 0, LIGHT).data) == 4  # no spanned bytes
+    problem = dataclasses.replace(problem, kv_heads=1)
+    shared = spread_of(run_of(problem, TileConfig(4, 4), traced([0, 1], [0, 100_000], [400_000, 500_000])))
+    assert (shared.parts, shared.largest) == (1, 2 * TILE_BYTES)
+
+
+def test_shares_of_split_kv_are_not_spanned_together() -> None:
+    """4 programs a head, each on a KV tile of its own: two heads of a group are at the same tile, 4 · TILE_BYTES."""
+    problem = dataclasses.replace(ARTICLE, heads=2, kv_heads=1, seq_len_q=4)
+    run = run_of(problem, TileConfig(4, 4), traced(range(8), [0] * 8, [400_000] * 8), "split_kv")
+    walk = schedule_of(run).walk
+    assert isinstance(walk, RowWalk) and walk.share_first.tolist() == [0, 1, 2, 3]
+    found = spread_of(run)
+    assert (found.parts, set(found.spanned.tolist())) == (4, {4 * TILE_BYTES})
+    alone = dataclasses.replace(problem, heads=1)
+    assert spread_of(run_of(alone, TileConfig(4, 4), traced(range(4), [0] * 4, [9] * 4), "split_kv")).parts == 0
 
 
 def test_causal_programs_fall_out_of_step_in_linear_order_and_not_longest_first() -> None:

@@ -13,7 +13,7 @@ from app.standing import Pair, Standing
 from app.style import LIGHT
 from app.subject import Subject, schedule_of, subjects
 from app.tile_moment import Moment
-from app.tile_pages import headline, headline_of_two, matrix, shown_scores
+from app.tile_pages import headline, headline_of_two, matrix, shown_scores, whole_scores
 from app.tile_tables import launches_moved, moved, moved_both
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
@@ -213,13 +213,72 @@ def test_scores_are_printed_where_all_of_a_small_head_were_kept() -> None:
     found = Subject("flash", "flash", small, TileConfig(4, 4), whole_head)
     assert found.schedule.walk is not None
     moment = Moment(found.schedule.walk, 1, 1)
-    shown = shown_scores(found, moment)
+    shown = shown_scores(found, (found,), moment)
     assert shown is not None
-    picture = matrix(found, moment, LIGHT)
+    picture = matrix(found, moment, LIGHT, scores=shown)
     printed = next(trace for trace in picture.chart.data if trace.type == "scatter" and trace.mode == "text")
     assert len(printed.text) == 256 and list(printed.text[16:18]) == ["0.16", "0.17"] and printed.text[1] == "−∞"
     assert printed.hovertext[17] == "row 1, key 1: 0.17"
     assert "schedule" in picture.sources and "interpreter" in picture.sources
     part = replace(run.softmax, scores=PackedArray.pack(scores[4:]), score_start=4)
-    assert shown_scores(replace(found, run=replace(run, softmax=part)), moment) is None
-    assert shown_scores(replace(found, run=run), moment) is None, "a Run without scores"
+    assert shown_scores(replace(found, run=replace(run, softmax=part)), (), moment) is None
+    assert shown_scores(replace(found, run=run), (), moment) is None, "a Run without scores"
+
+
+def scored(kernel: str, problem: AttentionProblem, has_scores: bool = False, seed: int = 0) -> Subject:
+    """A kernel's Run on a CPU; with scores row + key / 100, as flash leaves them: NaN in tiles that a mask hides."""
+    tile = all_kernels()[kernel].cut(problem, TileConfig(4, 4)) if all_kernels()[kernel].is_tiled else None
+    run = fake_runs.cpu_run(problem, TileConfig(4, 4), f"fake-{kernel}-{seed}")
+    row, key = np.mgrid[:16, :16]
+    values = np.where(key // 4 > row // 4, np.nan, np.where(key > row, -np.inf, row + key / 100))
+    values = values if problem.causal else row + key / 100
+    assert run.softmax is not None
+    kept = replace(run.softmax, scores=PackedArray.pack(values.astype(np.float32))) if has_scores else None
+    work = replace(run.workload, kernel=kernel, tile=tile, trace=run.workload.trace if has_scores else None, seed=seed)
+    return Subject(
+        kernel, kernel, problem, tile or TileConfig(4, 4), replace(run, workload=work, softmax=kept), run.device
+    )
+
+
+CAUSAL_16 = replace(ARTICLE, causal=True)
+
+
+@pytest.mark.parametrize("kernel", ["row_streaming", "query_tiled"])
+def test_a_kernel_that_keeps_no_scores_shows_those_that_another_recorded(kernel: str) -> None:
+    """Of the causal 16 × 16, query_tiled's one KV tile of all keys is visited everywhere: masked scores are −∞."""
+    one, flash = scored(kernel, CAUSAL_16), scored("flash", CAUSAL_16, has_scores=True)
+    assert one.schedule.walk is not None
+    moment = Moment(one.schedule.walk, 1)
+    shown = shown_scores(one, (one, flash), moment)
+    assert shown is not None
+    picture = matrix(one, moment, LIGHT, scores=shown)
+    printed = next(trace for trace in picture.chart.data if trace.type == "scatter" and trace.mode == "text")
+    assert list(printed.text[16:19]) == ["1.00", "1.01", "−∞"]
+    assert printed.text[4] == ("−∞" if kernel == "query_tiled" else ""), "skipped by a kernel with tiles of 4 keys"
+    words = "Numbers: the scaled scores as recorded by flash, of the same problem, seed and device. −∞ is masked."
+    assert picture.caption.endswith(words) and "interpreter" in picture.sources
+
+
+def test_scores_of_another_draw_are_not_shown() -> None:
+    one, other = scored("row_streaming", ARTICLE), scored("flash", ARTICLE, has_scores=True, seed=1)
+    assert one.schedule.walk is not None and other.run is not None
+    moment = Moment(one.schedule.walk)
+    assert shown_scores(one, (one, other), moment) is None
+    elsewhere = replace(other, run=replace(other.run, device=replace(other.run.device, name="Another CPU")))
+    assert shown_scores(one, (one, elsewhere), moment) is None
+    unrun = replace(one, run=None)
+    shown = shown_scores(unrun, (unrun, other), moment)
+    assert shown is not None
+    assert "as recorded by flash, of the same problem." in matrix(unrun, moment, LIGHT, scores=shown).caption
+
+
+def test_naive_holds_the_whole_matrix_of_scores() -> None:
+    naive, flash = scored("naive", CAUSAL_16), scored("flash", CAUSAL_16, has_scores=True)
+    picture = whole_scores(naive, (naive, flash), LIGHT)
+    assert picture is not None and "as recorded by flash" in picture.caption
+    tint, _, printed = picture.chart.data
+    assert (printed.text[0], printed.text[1], printed.text[255]) == ("0.00", "−∞", "15.15")
+    assert tint.z.sum() == 16 * 15 / 2, "the masked ones"
+    assert whole_scores(naive, (naive,), LIGHT) is None
+    cudnn = replace(naive, name="cudnn", kernel="cudnn")
+    assert whole_scores(cudnn, (cudnn, flash), LIGHT) is None, "no scores in HBM"

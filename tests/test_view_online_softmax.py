@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 from streamlit.testing.v1 import AppTest
 
-from app import softmax_differences, softmax_pages
+from app import run_again, session, softmax_asked, softmax_differences, softmax_pages
 from app.picture import Picture, Table
+from app.softmax_asked import Asked
 from app.softmax_chart import over_rows, row_panels
 from app.softmax_recording import Recording, recording
 from app.softmax_state import is_whole, pooled
@@ -21,6 +22,7 @@ from kernels.row_walk import RowWalk
 from kernels.tile_grid import TileGrid
 from profiler.codec import PackedArray
 from profiler.run import Run, SoftmaxTrace
+from profiler.workload import TraceRequest, Workload
 from tests import fake_runs
 from tests.softmax_traces import packed, recorded, walk_of
 
@@ -219,12 +221,78 @@ def test_the_link_to_the_tiles_brings_kernel_and_program_along() -> None:
     assert (app.session_state["tile.kernel"], app.session_state["program"]) == ("flash", 1)
 
 
-def test_a_row_that_was_not_recorded_is_named() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        (
+            {"row": 5},
+            "Row 5 of head 0, chosen elsewhere, was not recorded; rows 7,936 to 8,191 of head 0 were: this is row "
+            "7,936 of head 0.",
+        ),
+        (
+            {"row": 8000, "head": 5},
+            "Row 8,000 of head 5, chosen elsewhere, was not recorded; rows 7,936 to 8,191 of head 0 were: this is row "
+            "8,000 of head 0.",
+        ),
+        (
+            {"row": 9000, "head": 5},
+            "Row 9,000 of head 5, chosen elsewhere, does not exist in this problem: this is row 8,191 of head 0.",
+        ),
+    ],
+)
+def test_a_row_that_was_not_recorded_is_named(chosen: dict[str, int], sentence: str) -> None:
     app = AppTest.from_function(_page, default_timeout=30)
-    app.session_state["runs"], app.session_state["row"] = (fake_runs.flash_run(),), 5
+    app.session_state["runs"] = (fake_runs.flash_run(),)
+    for name, value in chosen.items():
+        app.session_state[name] = value
     app.run()
     assert not app.exception
-    assert any("Row 5" in caption.value and "7,936 is the nearest" in caption.value for caption in app.caption)
+    assert sentence in [caption.value for caption in app.caption]
+    buttons = [button for button in app.button if button.key == "softmax.run-row"]
+    if "exist" in sentence:
+        assert not buttons
+    else:
+        assert buttons[0].disabled, "this machine is not the H200 of the Run"
+        assert any("This Run was made on NVIDIA H200" in html.proto.body for html in app.get("html"))
+
+
+def test_the_row_of_another_head_can_be_recorded_on_the_machine_that_made_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fake machine runs at once: the Run that it makes holds head 1, and its row is shown without a remark."""
+    run = fake_runs.cpu_run()
+    started: list[Workload] = []
+    monkeypatch.setattr(run_again, "devices", lambda: {"cpu": fake_runs.THIS_CPU})
+    monkeypatch.setattr(run_again, "free_bytes", lambda device: 2**34)
+    monkeypatch.setattr(session, "job", lambda: None)
+    monkeypatch.setattr(session, "start", lambda workloads, timeout: started.extend(workloads))
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"], app.session_state["row"], app.session_state["head"] = (run,), 20, 1
+    app.run()
+    words = (
+        "Row 20 of head 1, chosen elsewhere, was not recorded; rows 0 to 63 of head 0 were: this is row 20 of head 0."
+    )
+    assert words in [caption.value for caption in app.caption]
+    button = app.button(key="softmax.run-row")
+    assert (button.label, button.disabled) == ("Run again, recording row 20 of head 1", False)
+    button.click().run()
+    assert started == [replace(run.workload, trace=TraceRequest(0, 1, 20))]
+    assert run.softmax is not None
+    made = replace(run, id="fake-again", workload=started[0], softmax=replace(run.softmax, head=1))
+    app.session_state["runs"] = (made,)
+    app.run()
+    assert not app.exception and not any("chosen elsewhere" in caption.value for caption in app.caption)
+    assert app.number_input(key="softmax.row").value == 20 and app.session_state["head"] == 1
+
+
+def test_a_row_recorded_elsewhere_is_asked_for_by_batch_too() -> None:
+    """Batches are named where there are several, heads where there are several: here 2 batches of 1 head."""
+    trace = replace(articles_row(), batch=1)
+    grid = TileGrid(AttentionProblem(2, 1, 1, 5, 4, 3, "float32"), 2, 2)
+    found = Recording(trace, RowWalk.whole_rows(grid, {}))
+    assert softmax_asked.sentence(Asked(1, 0, 4), found, 4) == ""
+    words = "Row 4 of batch 0, chosen elsewhere, was not recorded; row 4 of batch 1 was: this is row 4 of batch 1."
+    assert softmax_asked.sentence(Asked(0, 0, 4), found, 4) == words
 
 
 def test_page_without_a_trace_says_what_to_do() -> None:

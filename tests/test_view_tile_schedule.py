@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -12,6 +13,7 @@ from app.subject import Subject
 from app.views import tile_schedule
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
+from profiler.codec import PackedArray
 from tests import fake_runs
 
 
@@ -204,8 +206,43 @@ def test_a_report_holds_four_kernels_at_most_and_the_newest_run_of_each() -> Non
     again = replace(runs[1], id="fake-older", created="2026-11-29T12:00:00Z")
     titles = [item.title for item in tile_schedule.sheet((*runs, again), LIGHT).items]
     assert [title for title in titles if title.startswith("Score matrix")] == [
-        f"Score matrix, {name}" for name in ("flash_kv_outer", "split_kv", "query_tiled", "row_streaming")
+        f"Score matrix, {name}" for name in ("flash 12:00:11", "flash_kv_outer", "split_kv", "query_tiled")
     ]
+
+
+def _words(app: AppTest) -> str:
+    return " ".join(html.proto.body for html in app.get("html"))
+
+
+def test_the_page_says_how_far_apart_running_programs_are() -> None:
+    """All programs of the fake timeline take equally long: those of a wave stand at one KV tile of each head."""
+    app = _opened(runs=(fake_runs.flash_run(),), row=0, key=0, batch=0, head=0)
+    words = _words(app)
+    assert "K, V between" in words and "132 programs" in words and "when this one was here" in words
+    assert "Ticks on K and V" in words
+
+
+def test_the_page_says_why_it_does_not_know_which_programs_run_together() -> None:
+    words = _words(_opened(runs=(fake_runs.cpu_run(),)))
+    assert "it ran through the interpreter, one program after another" in words and "Ticks on K and V" not in words
+
+
+def test_scores_lie_below_the_launches_of_naive() -> None:
+    row, key = np.mgrid[:16, :16]
+    flash = fake_runs.cpu_run(tile_schedule.ARTICLE[0], TileConfig(4, 4))
+    assert flash.softmax is not None
+    scores = PackedArray.pack((row + key / 100).astype(np.float32))
+    flash = replace(flash, softmax=replace(flash.softmax, scores=scores))
+    naive = replace(
+        flash, id="fake-naive", softmax=None, workload=replace(flash.workload, kernel="naive", tile=None, trace=None)
+    )
+    app = _opened("naive", runs=(naive, flash))
+    assert "Score matrix, naive" in _words(app) and len(app.get("plotly_chart")) == 2
+    app.selectbox(key="tile.compare").set_value("flash").run()
+    assert not app.exception and len(app.get("plotly_chart")) == 3
+    titles = [item.title for item in tile_schedule.sheet((naive, flash), LIGHT).items]
+    assert titles[-2:] == ["Launches, naive", "Score matrix, naive"]
+    assert "Score matrix, naive" not in _words(_opened("naive", runs=(naive,)))
 
 
 def _cut(kernel: str, tile: TileConfig) -> TileConfig | None:

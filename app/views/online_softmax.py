@@ -5,6 +5,8 @@ import streamlit as st
 from app import (
     page,
     place,
+    run_again,
+    softmax_asked,
     softmax_by_hand_card,
     softmax_differences,
     softmax_dtype_card,
@@ -13,6 +15,7 @@ from app import (
     softmax_scores,
 )
 from app.picture import Headline, Picture, Sheet, Table
+from app.softmax_asked import Asked
 from app.softmax_recording import Recording
 from app.softmax_state import RowState
 from app.softmax_traced import Traced, missing, traced
@@ -67,7 +70,8 @@ def render(runs: tuple[Run, ...]) -> None:
     one = next((one for one in found if one.name == place.kernel()), found[0])
     colours = page.theme()
     trace = one.found.trace
-    state = one.found.row(int(st.session_state.get("row", trace.row_stop - 1)))
+    asked = Asked.here(one.found)
+    state = one.found.row(asked.row)
     kv_tile = place.kv_tile(trace.BLOCK_N)
     page.headline(softmax_pages.headline(one.run, one.found, state))
     page.figures(softmax_pages.figures(one.run, one.found, state))
@@ -75,7 +79,7 @@ def render(runs: tuple[Run, ...]) -> None:
     with left:
         panels = softmax_pages.along_row(state, kv_tile, colours)
         with page.card("One row, tile by tile", panels.caption, sources=panels.sources):
-            _pickers([each.name for each in found], one, state.row)
+            _pickers([each.name for each in found], one, asked, state.row)
             st.plotly_chart(panels.chart, key="softmax.row-panels", theme=None, config=page.CHART_CONFIG)
     with right:
         _all_rows(one.found, state.row, kv_tile, colours)
@@ -93,9 +97,9 @@ def render(runs: tuple[Run, ...]) -> None:
         page.link("hbm_traffic", "Where the bytes go")
 
 
-def _pickers(names: list[str], one: Traced, row: int) -> None:
-    """Which row, which Run where several were traced, and the terms; a row out of reach is named."""
-    asked, trace = st.session_state.get("row", row), one.found.trace
+def _pickers(names: list[str], one: Traced, asked: Asked, row: int) -> None:
+    """Which row, which Run where several were traced, and the terms; a row that was not recorded is named."""
+    trace = one.found.trace
     st.session_state["softmax.row"] = row
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(
@@ -109,8 +113,11 @@ def _pickers(names: list[str], one: Traced, row: int) -> None:
             st.caption(term, help=meaning, width="content")
     if words := place.take_remark():
         st.caption(words)
-    elif asked != row:
-        st.caption(f"Row {asked:,}, chosen on the tile schedule, was not recorded; row {row:,} is the nearest.")
+    if words := softmax_asked.sentence(asked, one.found, row):
+        st.caption(words)
+        if asked.exists(problem := one.found.walk.grid.problem):
+            label = f"Run again, recording {asked.named(problem)}"
+            run_again.button(label, "softmax.run-row", one.run, asked.workload)
 
 
 def _choose_run() -> None:

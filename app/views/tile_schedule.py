@@ -32,7 +32,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         return Sheet(missing="Press Run, or open a recorded H200 run, to see its tile schedule.")
     newest = {subject.kernel: subject for subject in reversed(measured)}
     shown = [subject for subject in measured if newest[subject.kernel] is subject][:MOST_PRINTED]
-    items = [item for subject in shown for item in _printed(subject, theme)]
+    items = [item for subject in shown for item in _printed(subject, measured, theme)]
     return Sheet(tile_pages.headline(shown[0]), (), tuple(items))
 
 
@@ -41,13 +41,15 @@ def _first(found: tuple[Subject, ...]) -> Subject:
     return found[0] if found[0].run else max(found, key=lambda subject: len(all_kernels()[subject.kernel].orders))
 
 
-def _printed(subject: Subject, theme: Theme) -> list[Picture | Table]:
+def _printed(subject: Subject, found: list[Subject], theme: Theme) -> list[Picture | Table]:
     walk = subject.schedule.walk
     if walk is None:
-        return [tile_pages.launches(subject, len(subject.schedule.launches) - 1, theme)]
+        launches = tile_pages.launches(subject, len(subject.schedule.launches) - 1, theme)
+        scores = tile_pages.whole_scores(subject, found, theme)
+        return [launches] if scores is None else [launches, scores]
     moment = Moment.opening(walk)
     items: list[Picture | Table | None] = [
-        tile_pages.matrix(subject, moment, theme),
+        tile_pages.matrix(subject, moment, theme, scores=tile_pages.shown_scores(subject, found, moment)),
         tile_pages.neighbourhood(subject, moment, theme),
         moved(subject, moment),
         levels(subject, moment),

@@ -4,56 +4,61 @@ import streamlit as st
 
 from app import page, place, timeline_pages
 from app.lane_shades import SHADES
+from app.no_timeline import why_no_timeline
 from app.picture import Headline, Picture, Sheet, Table
+from app.program_card import chosen
 from app.program_work import walk_of
+from app.selection import compare
 from app.style import Theme
 from app.tile_moment import Moment
+from app.timeline_headline import headline
 from app.timeline_pages import Timed, timed
 from profiler.run import Run
 
 TITLE = "Timeline"
 ICON = ":material/view_timeline:"
 ORDER = 35
-MISSING = "None of these Runs has a timeline of its programs: run flash on a GPU, or open a recorded H200 run."
 SHADE, CHART = "timeline.shade", "timeline.lanes"
 
 
 def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
-    """The newest timeline, and how far apart programs were in each Run that has one."""
+    """The newest timeline, and for each Run that has one how far apart programs were and when tiles were last read."""
     found = timed(runs)
     if not found:
-        return Sheet(missing=MISSING)
+        return Sheet(missing=why_no_timeline(compare(runs).runs))
     one = found[0]
     nobody = len(one.found.sm)
     items: list[Picture | Table] = [timeline_pages.programs_on_sms(one, nobody, "wave", theme)]
-    items += timeline_pages.spreads(found, nobody, theme)
-    return Sheet(timeline_pages.headline(one, found[1:]), timeline_pages.figures(one), tuple(items))
+    items += [*timeline_pages.spreads(found, nobody, theme), *timeline_pages.rereads(found, theme)]
+    return Sheet(headline(one, found[1:]), timeline_pages.figures(one), tuple(items))
 
 
 def render(runs: tuple[Run, ...]) -> None:
     """Draw the page around one Run and one program, which the other pages share."""
     found = timed(runs)
     if not found:
-        page.headline(Headline(MISSING, ""))
+        page.headline(Headline(why_no_timeline(compare(runs).runs), ""))
         return
     names = [one.name for one in found]
     one = next((one for one in found if one.name == place.kernel()), found[0])
     program = min(max(int(st.session_state.get("program", 0)), 0), len(one.found.sm) - 1)
     colours = page.theme()
     others = [other for other in found if other is not one]
-    page.headline(timeline_pages.headline(one, others))
+    page.headline(headline(one, others))
     page.figures(timeline_pages.figures(one))
     left, right = st.columns([7, 3])
     with left:
         _lanes(one, names, program, colours)
     with right:
-        page.table(timeline_pages.chosen(one, program))
+        page.table(chosen(one, program))
         page.link("tile_schedule", "Its tiles and bytes, step by step")
         page.link("online_softmax", "Its m, l and acc")
     pictures = timeline_pages.spreads([one, *others], program, colours)
     for index, (column, item) in enumerate(zip(st.columns(max(1, len(pictures))), pictures, strict=False)):
         with column:
             page.picture(item, f"timeline.spread-{index}")
+    for item in timeline_pages.rereads([one, *others], colours):
+        page.picture(item, "timeline.reread")
 
 
 def _lanes(one: Timed, names: list[str], program: int, theme: Theme) -> None:

@@ -1,5 +1,6 @@
 """Walk-through: why attention needs no score matrix, in eleven steps with a live figure each, in two languages."""
 
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from app.lesson_steps import Step, headline, steps
 from app.lesson_text_en import ENGLISH
 from app.lesson_text_zh import CHINESE
 from app.lesson_words import Words
-from app.picture import Picture, Sheet
+from app.picture import Picture, Sheet, Translation
 from app.style import Theme
 from profiler.run import Run
 
@@ -23,8 +24,16 @@ CHOSEN, PICKER = "walk.language", "walk.picker"  # a widget's own value is gone 
 
 
 def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
-    """All steps in English, each figure under its text."""
-    return Sheet(headline(runs, ENGLISH), (), tuple(step.printed for step in steps(runs, ENGLISH, theme)))
+    """All steps in English and in Chinese, each figure under its text."""
+    return replace(_sheet(runs, theme, ENGLISH), translations=(_translation(runs, theme, CHINESE),))
+
+
+def _sheet(runs: tuple[Run, ...], theme: Theme, words: Words) -> Sheet:
+    return Sheet(headline(runs, words), (), tuple(step.printed for step in steps(runs, words, theme)))
+
+
+def _translation(runs: tuple[Run, ...], theme: Theme, words: Words) -> Translation:
+    return Translation(words.language, words.code, _sheet(runs, theme, words))
 
 
 def render(runs: tuple[Run, ...]) -> None:
@@ -85,5 +94,7 @@ def _figure(step: Step) -> None:
     else:
         sources = ()
         st.html(page.table_html(item))
+    if item.figures:
+        page.figures(item.figures)
     badges = "".join(f" {page.badge(source)}" for source in sources)
     st.html(f'<p class="bs-walk-note">{escape(step.note)}{badges}</p>')

@@ -78,6 +78,13 @@ def prepare_flex(problem: AttentionProblem, tile: TileConfig, device: torch.devi
 
 
 def _eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
-    """Not even its own wrapper is compiled: for small problems that takes longer than to attend."""
+    """Not even its own wrapper is compiled: for small problems that takes longer than to attend.
+
+    bfloat16 is computed in float32: torch's bfloat16 products on a CPU read one element beyond a row of odd length, and
+    NaN there would spoil the row.
+    """
     with torch.compiler.set_stance("force_eager"):
-        return flex_attention(q, k, v, **options)
+        if q.dtype != torch.bfloat16:
+            return flex_attention(q, k, v, **options)
+        o, beside = flex_attention(q.float(), k.float(), v.float(), **options)
+        return o.bfloat16(), beside

@@ -7,7 +7,8 @@ Tiles     the library's
 State     none: softmax sees whole rows
 HBM       requested read and written: the operands of each launch (equals schedule(); a test checks it)
 L2↔SM     at least that; products re-read operands for tiles of 64 × 64 or more, each head its mask (l2_sm_bounds())
-Numerics  S and P in the inputs' dtype, products accumulated in float32, mask −inf; float32 means ieee float32
+Numerics  S and P in the inputs' dtype, S before its scale too, so float16 overflows beyond 65,504; products accumulated
+          in float32, mask −inf; float32 means ieee float32
 Paper     Dao et al. 2022, Algorithm 0 (standard attention)
 """
 
@@ -34,7 +35,7 @@ def forward(
     by_head = (problem.batch, problem.heads, problem.seq_len_q)
     hidden = prepare(problem, tile, q.device) if prepared is None else prepared
     with launch("qk"):
-        s = q.reshape(*folded, problem.head_dim) @ k.transpose(-2, -1)
+        s = product(q.reshape(*folded, problem.head_dim), k.transpose(-2, -1), finite)
     with launch("scale"):
         s.mul_(problem.sm_scale)
     if hidden is not None:
@@ -42,15 +43,25 @@ def forward(
             s.view(*by_head, problem.seq_len_kv).masked_fill_(hidden, float("-inf"))
     with launch("softmax"):
         p = torch.softmax(s, dim=-1)
-    with launch("pv"):
-        o = p @ v
-    if hidden is not None and not finite:
-        o = _keep_hidden_values_out(o, p, v, ~hidden.repeat(problem.group, 1))
-    o = o.view(*by_head, problem.head_dim)
     if blind := problem.blind_queries:
         with launch("blind_rows"):
-            o[:, :, :blind].zero_()
-    return Output(o)
+            p.view(*by_head, problem.seq_len_kv)[:, :, :blind].zero_()
+    with launch("pv"):
+        o = product(p, v, finite)
+    if hidden is not None and not finite:
+        o = _keep_hidden_values_out(o, p, v, ~hidden.repeat(problem.group, 1))
+    return Output(o.view(*by_head, problem.head_dim))
+
+
+def product(a: torch.Tensor, b: torch.Tensor, finite: bool) -> torch.Tensor:
+    """a @ b in their dtype, accumulated in float32.
+
+    Where not all is `finite`: torch's bfloat16 products on a CPU read one element beyond a row of odd length, and NaN
+    there would spoil the row.
+    """
+    if not finite and a.dtype == torch.bfloat16 and a.device.type == "cpu":
+        return (a.float() @ b.float()).bfloat16()
+    return a @ b
 
 
 def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> torch.Tensor | None:
@@ -68,4 +79,4 @@ def _keep_hidden_values_out(o: torch.Tensor, p: torch.Tensor, v: torch.Tensor, s
     if bool(finite.all()):
         return o
     sees_bad = seen.float() @ (~finite).float() > 0
-    return torch.where(sees_bad, o, p @ v.where(finite, 0))
+    return torch.where(sees_bad, o, product(p, v.where(finite, 0), False))

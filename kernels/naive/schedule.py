@@ -22,11 +22,11 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
         launches.append(Launch("mask", {"s": scores, "mask": hidden}, {"s": scores}))
     launches += [
         Launch("softmax", {"s": scores}, {"p": scores}),
-        Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}),
     ]
-    # Queries that attend to nothing: their softmax is 0/0, and their O is set to 0 afterwards.
+    # Queries that attend to nothing: their softmax is 0/0, and their P is set to 0.
     if blind := problem.blind_queries:
-        launches.append(Launch("blind_rows", {}, {"o": size["o"] // problem.seq_len_q * blind}))
+        launches.append(Launch("blind_rows", {}, {"p": scores // problem.seq_len_q * blind}))
+    launches.append(Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}))
     return Schedule("naive", problem, tuple(launches))
 
 
