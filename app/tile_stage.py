@@ -1,6 +1,8 @@
 """The part of the tile schedule that moves: one kernel, or two on one slider, stepped, played and picked."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -16,6 +18,7 @@ from app.tile_moment import Moment
 from app.tile_pickers import kernel_pickers, other, tile_pickers
 from app.tile_scores import HeadScores
 from app.tile_tables import launches_moved, moved, moved_both
+from kernels.tile_grid import TileGrid
 
 PLAY_TICKS = 512  # a head of more steps than that is played several steps at a time
 
@@ -138,6 +141,14 @@ def _side(standing: Standing, pair: Pair) -> str:
     return "first" if standing is pair.first else "second"
 
 
+def clicked_tile(point: Mapping[str, Any], grid: TileGrid) -> tuple[int, int]:
+    """(Q tile, KV tile) of a point of the map: of a target by its data, of a printed score by where it stands."""
+    tile = point.get("customdata")  # a row of an array, which comes back as a dict
+    if tile is not None:
+        return int(tile["0"]), int(tile["1"])
+    return int(point["y"]) // grid.BLOCK_M, int(point["x"]) // grid.BLOCK_N
+
+
 def _clickable(item: Picture, pair: Pair, standing: Standing, scores: HeadScores | None = None) -> None:
     """A map in a card; clicking a tile goes there, where tiles are large enough to be hit."""
     key, moment = f"tile.{item.title}", standing.moment
@@ -146,8 +157,7 @@ def _clickable(item: Picture, pair: Pair, standing: Standing, scores: HeadScores
     def choose() -> None:
         points = st.session_state[key].selection.points
         if points:
-            tile = points[0]["customdata"]  # a row of an array, which comes back as a dict
-            there = Moment.at_tile(moment.walk, moment.head, int(tile["0"]), int(tile["1"]))
+            there = Moment.at_tile(moment.walk, moment.head, *clicked_tile(points[0], moment.walk.grid))
             pair.go_with(Standing.at_moment(standing.subject, there))
 
     # Numbers that have no room on a phone are scrolled there.

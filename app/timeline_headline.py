@@ -1,17 +1,21 @@
 """What decides how often K and V come from HBM, in one sentence: the span of programs, or the re-read distance."""
 
 from app.answer import where
+from app.peak_check import possible_hbm
 from app.picture import Headline
 from app.reread import Reread, reread
 from app.spread import Spread, spread
-from app.style import capacity
+from app.style import capacity, ratio
 from app.timeline_pages import Timed, waves
 
 
 def headline(one: Timed, others: list[Timed]) -> Headline:
     """The span of running programs where it tells Runs apart, else the re-read distance; of this Run and of another."""
     run = one.run
-    detail = f"{one.name}, {run.workload.problem.label}, {where(run)}. Times by the running kernel's clock"
+    detail = (
+        f"{_hbm_reads((one, *others))}{one.name}, {run.workload.problem.label}, {where(run)}. "
+        "Times by the running kernel's clock"
+    )
     derived = f"{detail}; positions on K and V are derived from them."
     spans = [(timed.name, found) for timed in (one, *others) if (found := spread(timed.run)) and found.parts]
     rereads = [(timed.name, far) for timed in (one, *others) if (far := _median(timed)) is not None]
@@ -33,6 +37,17 @@ def span_decides(spans: list[Spread], l2_bytes: int | None) -> bool:
     """Whether median spans differ by more than a factor of 2 and one of them is more than a quarter of L2."""
     medians = [found.median for found in spans]
     return bool(medians) and l2_bytes is not None and max(medians) > max(2 * min(medians), l2_bytes / 4)
+
+
+def _hbm_reads(all_timed: tuple[Timed, ...]) -> str:
+    """What each Run read from HBM, where it was counted: the effect beside its cause."""
+    told = []
+    for timed in all_timed:
+        size, found = timed.run.workload.problem.tensor_bytes, possible_hbm(timed.run)
+        read = timed.run.value("hbm_read_bytes")
+        if read is not None and found.value is not None:
+            told.append(f"{ratio(read / (size['q'] + size['k'] + size['v']))} Q + K + V with {timed.name}")
+    return f"HBM reads: {', '.join(told)}. " if told else ""
 
 
 def _median(one: Timed) -> float | None:

@@ -10,9 +10,11 @@ from app import tile_pages
 from app.picture import Picture
 from app.style import LIGHT
 from app.subject import Subject
+from app.tile_stage import clicked_tile
 from app.views import tile_schedule
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.tile_grid import TileGrid
 from profiler.codec import PackedArray
 from tests import fake_runs
 
@@ -248,3 +250,14 @@ def test_scores_lie_below_the_launches_of_naive() -> None:
 def _cut(kernel: str, tile: TileConfig) -> TileConfig | None:
     found = all_kernels()[kernel]
     return found.cut(fake_runs.SMALL, tile) if found.is_tiled else None
+
+
+@pytest.mark.parametrize(
+    ("point", "tile"),
+    [
+        ({"customdata": {"0": 3, "1": 1}, "x": 0.0, "y": 0.0}, (3, 1)),
+        ({"x": 9.5, "y": 6.5}, (1, 2)),  # a printed score: row 6, key 9 of 4 × 4 tiles
+    ],
+)
+def test_a_click_finds_its_tile(point: dict[str, object], tile: tuple[int, int]) -> None:
+    assert clicked_tile(point, TileGrid(AttentionProblem(seq_len_q=16, seq_len_kv=16, head_dim=16), 4, 4)) == tile
