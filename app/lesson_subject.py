@@ -11,12 +11,13 @@ from app.selection import compare
 from app.softmax_recording import recording
 from app.subject import Subject
 from kernels.base import all_kernels
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.codec import NotARun
 from profiler.device import limits
 from profiler.run import DeviceInfo, Run
 from profiler.store import StoreError, load
+from profiler.workload import CPU, workloads
 
 RECORDED = EXAMPLES / "full_8k.json"
 # Where the kernels are recorded that RECORDED has not: at the article's length, and as long as whole rows fit.
@@ -45,7 +46,9 @@ class Shown:
         run = self.runs.get(kernel)
         tile = run.workload.tile if run is not None and run.workload.tile is not None else self.tile
         try:
-            return Subject(kernel, kernel, self.problem, all_kernels()[kernel].cut(self.problem, tile)).schedule
+            order = tile.order if tile.order in all_kernels()[kernel].orders else LINEAR
+            (workload,) = workloads((kernel,), self.problem, tile, CPU, trace=None, orders=(order,))
+            return Subject(kernel, kernel, self.problem, workload.tile or tile).schedule
         except Refused:
             return None
 

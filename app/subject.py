@@ -6,9 +6,10 @@ from functools import lru_cache
 
 from app.selection import compare
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.run import DeviceInfo, Run
+from profiler.workload import CPU, workloads
 
 FLASH = "flash"  # what the article arrives at: the first to look at
 
@@ -87,7 +88,7 @@ def _place(one: Subject) -> tuple[bool, bool]:
 def _cut(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> TileConfig | None:
     """The tile as the kernel uses it; None where there is nothing to look at."""
     try:
-        used = kernel.cut(problem, tile)
+        used = workloads((kernel.name,), problem, tile, CPU, trace=None, orders=(LINEAR,))[0].tile or tile
         if kernel.is_tiled and kernel.row_block is None:
             kernel.refuse(problem, used, None)
     except Refused:
