@@ -58,6 +58,7 @@ def stream_tiles(
     """
     records = False
     if TRACE:
+        # row_stop and row_start, as record_state takes them out of `record`.
         records = traced & (start_m * BLOCK_M < record[7]) & ((start_m + 1) * BLOCK_M > record[6])
     # Recording takes the state out of the matrix units' pipeline at each step: only programs of recorded rows pay that.
     if records:
