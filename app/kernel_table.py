@@ -52,12 +52,17 @@ def kernels_of_libraries(shown: Comparison) -> Table | None:
         if not _is_one_call(run):
             continue
         told = run.find(KERNELS_LAUNCHED)
-        rows.append((name, ", then ".join(kernel.kernel for kernel in run.kernels) or "–"))
+        rows.append((name, ", then ".join(_breakable(kernel.kernel) for kernel in run.kernels) or "–"))
         reasons.append(("", "" if run.kernels or told is None else told.note))
     if not rows:
         return None
     caption = "One call each; what it started, by the names that the driver knows."
     return Table("What the libraries ran", caption, ("run", "kernel"), tuple(rows), tuple(reasons))
+
+
+def _breakable(name: str) -> str:
+    """A kernel's name that a narrow column may break after any of its parts."""
+    return name.replace("_", "_\u200b")
 
 
 def _is_one_call(run: Run) -> bool:
