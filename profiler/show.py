@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from kernels.problem import LINEAR
@@ -16,9 +16,11 @@ PLAIN = ("1", "%", "°C")  # units that take no prefix
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row for each quantity of a whole Run, one column for each Run; launches are left to the JSON."""
-    table = Table("quantity", "source", title=Text(runs[0].workload.problem.label))
+    # A narrow terminal folds names and numbers; cut off, reads and writes could not be told apart.
+    quantity, source = (Column(name, overflow="fold") for name in ("quantity", "source"))
+    table = Table(quantity, source, title=Text(runs[0].workload.problem.label))
     for run in runs:
-        table.add_column(Text(_name(run)), justify="right")
+        table.add_column(Text(_name(run)), justify="right", overflow="fold")
     if len(runs) == 2:
         table.add_column(Text("ratio"), justify="right")
     keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
