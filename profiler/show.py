@@ -17,8 +17,8 @@ PLAIN = ("1", "%", "°C")  # units that take no prefix
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row for each quantity of a whole Run, one column for each Run; launches are left to the JSON."""
     # A narrow terminal folds names and numbers; cut off, reads and writes could not be told apart.
-    quantity, source = (Column(name, overflow="fold") for name in ("quantity", "source"))
-    table = Table(quantity, source, title=Text(runs[0].workload.problem.label))
+    folded = (Column(name, overflow="fold") for name in ("quantity", "source"))
+    table = Table(*folded, title=Text(runs[0].workload.problem.label))
     for run in runs:
         table.add_column(Text(_name(run)), justify="right", overflow="fold")
     if len(runs) == 2:

@@ -91,7 +91,7 @@ def test_a_q_tile_that_sees_nothing_reads_no_keys() -> None:
 def test_one_tile_covers_all_keys(keys: int, block_n: int) -> None:
     """The next power of two, from the matrix units' smallest on."""
     problem = AttentionProblem(seq_len_kv=keys)
-    (work,) = workloads(("query_tiled",), problem, TileConfig(128, 32, 8, 3, "sawtooth"), "cpu")
+    _, work = workloads(("flash", "query_tiled"), problem, TileConfig(128, 32, 8, 3, "sawtooth"), "cpu")
     assert work.tile == TileConfig(128, block_n, 8, 1)
 
 

@@ -92,7 +92,7 @@ def test_the_row_is_what_the_chip_holds() -> None:
 
 
 def test_only_the_chunk_is_left_to_choose() -> None:
-    (work,) = workloads(("row_streaming",), LONG, TileConfig(128, 32, 8, 3, "sawtooth"), "cpu")
+    _, work = workloads(("flash", "row_streaming"), LONG, TileConfig(128, 32, 8, 3, "sawtooth"), "cpu")
     assert work.tile == TileConfig(1, 32, 8, 1)
 
 
