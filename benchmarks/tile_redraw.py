@@ -111,11 +111,12 @@ def measure(
         track = page.locator('.st-key-tile-player-slider [data-orientation="horizontal"] >> nth=1')
         width = (track.bounding_box() or {"width": 0.0})["width"]
         following = page.locator(".st-key-tile-player-next").get_by_role("button")
-        higher = page.locator(".st-key-tile-Q-tile").get_by_test_id("stNumberInputStepUp")
+        # The slider ends near the last Q tile: from there it goes down.
+        lower = page.locator(".st-key-tile-Q-tile").get_by_test_id("stNumberInputStepDown")
         ways: dict[str, Callable[[int], None]] = {
             "Next": lambda _: following.click(),
             "slider": lambda number: track.click(position={"x": width * (0.05 + 0.09 * number), "y": 8}),
-            "Q tile + 1": lambda _: higher.click(),
+            "Q tile - 1": lambda _: lower.click(),
         }
         for way, move in ways.items():
             moves = np.array([_measured(page, used, partial(move, number)) for number in range(MOVES)])
