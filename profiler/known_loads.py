@@ -1,14 +1,13 @@
 """Loads for an audit: operations whose HBM bytes are known beforehand, and cuDNN's attention."""
 
-import warnings
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.problem import Refused
+from kernels.base import all_kernels
+from kernels.problem import Refused, TileConfig
 from kernels.run import LaunchHook
 from profiler.audit_grid import LIBRARY, OPERATIONS, REPEATS, KnownWork, LibraryWork
 from profiler.bench import Load, draw_inputs
@@ -16,8 +15,6 @@ from profiler.codec import encode
 from profiler.run import DeviceInfo, Measurement
 
 ELEMENT_BYTES = 4
-# How torch begins where none of the backends that it may use takes a problem.
-NO_BACKEND = ("No available kernel", "No viable backend")
 
 
 class KnownLoad(Load):
@@ -68,33 +65,19 @@ class LibraryLoad(Load):
 
     def __init__(self, work: LibraryWork, device: DeviceInfo) -> None:
         super().__init__(device)
-        problem = work.problem
+        problem, kernel = work.problem, all_kernels()[LIBRARY]
         # torch aligns a causal mask top-left.
         if problem.window is not None or (problem.causal and problem.seq_len_q != problem.seq_len_kv):
             raise Refused("torch's attention has no window, and its causal mask wants seq_len_q = seq_len_kv.")
         self.spec = {"library": encode(work)}
         self.compulsory_bytes, self.launch_names = problem.compulsory_bytes, (LIBRARY,)
         self._inputs = draw_inputs(problem, work.seed, device.device)
-        self._options: dict[str, Any] = {
-            "is_causal": problem.causal,
-            "scale": problem.sm_scale,
-            "enable_gqa": problem.group > 1,
-        }
-        self._require_cudnn()
+        self._attend = partial(kernel.forward, *self._inputs, problem, TileConfig(), finite=True)
+        if kernel.prepare is not None:
+            kernel.prepare(problem, TileConfig(), device.device)
 
     def launch(self, hook: LaunchHook = nullcontext) -> torch.Tensor:
         """O [batch, heads, seq_len, head_dim], asynchronous."""
-        with hook(LIBRARY), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return F.scaled_dot_product_attention(*self._inputs, **self._options)
-
-    def _require_cudnn(self) -> None:
-        """torch tells only when asked to run, and why in warnings."""
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            try:
-                self.launch()
-            except RuntimeError as error:
-                if not str(error).startswith(NO_BACKEND):
-                    raise
-                reasons = "; ".join(str(warning.message).split(" (Triggered")[0] for warning in told) or str(error)
-                raise Refused(f"cuDNN's attention does not take this problem: {reasons[:300]}") from error
+        with hook(LIBRARY):
+            o: torch.Tensor = self._attend().o
+            return o

@@ -126,7 +126,7 @@ def test_cudnn_refuses_with_a_reason(problem: AttentionProblem, sentence: str) -
 
 def test_cudnn_is_asked_for_the_same_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """With torch's own choice in place of cuDNN, a CPU shows that inputs, scale, mask and GQA are the problem's."""
-    monkeypatch.setattr("profiler.known_loads.sdpa_kernel", lambda _: nullcontext())
+    monkeypatch.setattr("kernels.library.sdpa.sdpa_kernel", lambda _: nullcontext())
     problem = AttentionProblem(1, 4, 2, 33, 33, 16, "float32", causal=True)
     made = build(Subject(LibraryWork(problem, seed=3)).spec, cpu_device())
     assert made.spec == Subject(LibraryWork(problem, 3)).spec and made.compulsory_bytes == problem.compulsory_bytes
@@ -138,7 +138,7 @@ def test_an_error_of_cudnn_that_is_no_refusal_comes_through(monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
 
-    monkeypatch.setattr("profiler.known_loads.F.scaled_dot_product_attention", fail)
+    monkeypatch.setattr("kernels.library.sdpa.F.scaled_dot_product_attention", fail)
     with pytest.raises(RuntimeError, match="EXECUTION_FAILED"):
         LibraryLoad(LibraryWork(AttentionProblem(1, 1, 1, 8, 8, 16)), cpu_device())
 
