@@ -13,11 +13,14 @@ from profiler.workload import Workload
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes of the problem, and by kernel title what is requested and what is allocated; None without tile steps."""
+    """Bytes of the problem, and by kernel title what is requested, None of a library, and what is allocated.
+
+    interpreted_seconds is None where no tile is interpreted.
+    """
 
     compulsory_bytes: int
     score_bytes: int
-    requested_bytes: Mapping[str, int]
+    requested_bytes: Mapping[str, int | None]
     memory_bytes: Mapping[str, int]
     interpreted_seconds: float | None
 
@@ -31,7 +34,8 @@ def cost(workloads: tuple[Workload, ...]) -> Cost:
         kernel = workload.attention_kernel
         schedule = kernel.schedule(problem, workload.tile or TileConfig())
         need = needs(workload)
-        requested[kernel.title] = schedule.requested_read_bytes + schedule.requested_write_bytes
+        asked = schedule.requested_read_bytes + schedule.requested_write_bytes
+        requested[kernel.title] = asked if kernel.tells_requests else None
         memory[kernel.title] = need.total_bytes
         steps += need.tile_steps
     interpreted = None if workloads[0].on_gpu or not steps else steps * INTERPRETED_STEP_SECONDS

@@ -27,8 +27,6 @@ def compulsory(run: Run) -> Bytes:
 
 def requested(run: Run) -> Bytes:
     """What the programs' loads and stores ask for; as traced where the Run was interpreted, else by the schedule."""
-    if not run.workload.attention_kernel.tells_requests:
-        return Bytes(None, "schedule", "What a library asks for inside its one launch is not known from outside.")
     traced = _sum(run, "requested_read_bytes", "requested_write_bytes", "interpreter")
     return traced if traced.value is not None else _sum(run, "requested_read_bytes", "requested_write_bytes")
 

@@ -14,6 +14,7 @@ import triton
 
 from kernels.problem import TileConfig
 from kernels.run import Output
+from kernels.schedule import Schedule
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.counter import Counter, Reading, Unavailable, all_counters
@@ -21,6 +22,11 @@ from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, Sof
 from profiler.state_trace import record_softmax, record_timeline
 from profiler.tile_trace import traced_accesses
 from profiler.workload import AUTO, Workload
+
+UNTOLD = tuple(
+    Measurement(name, None, "B", "schedule", "what a library asks for inside its one launch is not known from outside")
+    for name in HALVES["requested_bytes"]
+)
 
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 
@@ -152,22 +158,29 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
     schedule = kernel.schedule(problem, tile)
     tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem, tile))
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
-    read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
+    return (
+        Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
+        Measurement(
+            "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
+        ),
+        *(requested(schedule) if kernel.tells_requests else UNTOLD),
+        Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
+    )
+
+
+def requested(schedule: Schedule) -> tuple[Measurement, ...]:
+    """What loads and stores ask for, in all and, where there are several, of each launch."""
     per_launch = [
         Measurement(f"requested_{direction}_bytes", float(sum(part.values())), "B", "schedule", launch=launch.name)
         for launch in schedule.launches
         if len(schedule.launches) > 1
         for direction, part in (("read", launch.reads), ("write", launch.writes))
     ]
+    read, written = float(schedule.requested_read_bytes), float(schedule.requested_write_bytes)
     return (
-        Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
-        Measurement(
-            "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
-        ),
         Measurement("requested_read_bytes", read, "B", "schedule", "what the programs' loads ask for"),
         Measurement("requested_write_bytes", written, "B", "schedule", "what the programs' stores ask for"),
         *per_launch,
-        Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
     )
 
 
