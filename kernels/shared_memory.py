@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import SMALLEST_GPU_BLOCK
+from kernels.gpu_limits import SMALLEST_GPU_BLOCK, refuse_bfloat16, refuse_small_blocks, refuse_wrong_product
 from kernels.problem import AttentionProblem, Refused, TileConfig
 
 BARRIER_BYTES = 1024  # what some targets add for their barriers
@@ -21,6 +21,13 @@ class SharedMemory:
     at_least: Callable[[AttentionProblem, TileConfig], int]
     at_most: Callable[[AttentionProblem, TileConfig], int]
     largest: str = "BLOCK_N"
+
+    def refuse_tile(self, problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits) -> None:
+        """Raise Refused for a block, dtype, shared memory or product that the kernel cannot have on the GPU."""
+        refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
+        refuse_bfloat16(problem, gpu)
+        self.refuse(problem, tile, gpu)
+        refuse_wrong_product(problem, tile, gpu)
 
     def refuse(self, problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits, needed: int | None = None) -> None:
         """Raise Refused if `needed` bytes, or the least if not given, are more than one CTA may have."""

@@ -1,7 +1,7 @@
 """What flash cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
+from kernels.gpu_limits import refuse_grid
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.shared_memory import STREAMED_KV
 
@@ -10,9 +10,5 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     """Raise Refused for a grid, block, dtype or shared memory beyond the GPU; `gpu` None means interpreted."""
     programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
     refuse_grid(programs, "choose a larger BLOCK_M")
-    if gpu is None:
-        return
-    refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
-    refuse_bfloat16(problem, gpu)
-    STREAMED_KV.refuse(problem, tile, gpu)
-    refuse_wrong_product(problem, tile, gpu)
+    if gpu is not None:
+        STREAMED_KV.refuse_tile(problem, tile, gpu)

@@ -1,7 +1,7 @@
 """What flash with K/V outside cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
+from kernels.gpu_limits import refuse_grid
 from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory
 
@@ -9,12 +9,8 @@ from kernels.shared_memory import BARRIER_BYTES, SharedMemory
 def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:
     """Raise Refused for a grid, block, dtype or shared memory beyond the GPU; `gpu` None means interpreted."""
     refuse_grid(problem.batch * problem.heads, "choose fewer heads")
-    if gpu is None:
-        return
-    refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
-    refuse_bfloat16(problem, gpu)
-    STREAMED_Q.refuse(problem, tile, gpu)
-    refuse_wrong_product(problem, tile, gpu)
+    if gpu is not None:
+        STREAMED_Q.refuse_tile(problem, tile, gpu)
 
 
 def _at_least(problem: AttentionProblem, tile: TileConfig) -> int:

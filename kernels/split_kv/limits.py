@@ -1,7 +1,7 @@
 """What split K/V cannot run, told before anything is compiled or launched."""
 
 from kernels.base import GpuLimits
-from kernels.gpu_limits import refuse_bfloat16, refuse_grid, refuse_small_blocks, refuse_wrong_product
+from kernels.gpu_limits import refuse_grid
 from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory, streamed_kv_at_least, streamed_kv_at_most
 from kernels.split_kv.schedule import splits_of
@@ -12,12 +12,8 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     splits, _ = splits_of(problem, tile)
     programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M) * splits
     refuse_grid(programs, "choose a larger BLOCK_M")
-    if gpu is None:
-        return
-    refuse_small_blocks(tile, "BLOCK_M", "BLOCK_N")
-    refuse_bfloat16(problem, gpu)
-    SPLIT.refuse(problem, tile, gpu)
-    refuse_wrong_product(problem, tile, gpu)
+    if gpu is not None:
+        SPLIT.refuse_tile(problem, tile, gpu)
 
 
 def _at_most(problem: AttentionProblem, tile: TileConfig) -> int:
