@@ -6,57 +6,43 @@ from kernels.base import AttentionKernel
 from kernels.library.limits import refuse_cudnn, refuse_flash_attention_2, refuse_flex, refuse_mem_efficient
 from kernels.library.schedule import FLEX, SDPA, block_list_bytes, schedule
 
+_library = partial(AttentionKernel, is_tiled=False, is_triton=False, tells_requests=False, folder="library")
+
 KERNELS = (
-    AttentionKernel(
+    _library(
         name="cudnn",
         title="cuDNN",
         rung=70,
         schedule=partial(schedule, "cudnn", SDPA, writes_lse=False),
         temporaries=lambda problem, tile: {},
         refuse=refuse_cudnn,
-        is_tiled=False,
-        is_triton=False,
-        tells_requests=False,
-        folder="library",
         entry="cudnn",
     ),
-    AttentionKernel(
+    _library(
         name="flash_attention_2",
         title="FlashAttention-2",
         rung=71,
         schedule=partial(schedule, "flash_attention_2", SDPA, writes_lse=True),
         temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
         refuse=refuse_flash_attention_2,
-        is_tiled=False,
-        is_triton=False,
-        tells_requests=False,
-        folder="library",
         entry="flash_attention_2",
     ),
-    AttentionKernel(
+    _library(
         name="mem_efficient",
         title="Memory-efficient",
         rung=72,
         schedule=partial(schedule, "mem_efficient", SDPA, writes_lse=False),
         temporaries=lambda problem, tile: {},
         refuse=refuse_mem_efficient,
-        is_tiled=False,
-        is_triton=False,
-        tells_requests=False,
-        folder="library",
         entry="mem_efficient",
     ),
-    AttentionKernel(
+    _library(
         name="flex",
         title="FlexAttention",
         rung=73,
         schedule=partial(schedule, "flex", FLEX, writes_lse=True),
         temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]} | block_list_bytes(problem),
         refuse=refuse_flex,
-        is_tiled=False,
-        is_triton=False,
-        tells_requests=False,
-        folder="library",
         entry="flex",
     ),
 )
