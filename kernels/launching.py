@@ -8,7 +8,7 @@ import torch
 import triton
 from triton.runtime.jit import MockTensor
 
-from kernels.problem import AttentionProblem
+from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import StateTrace, Timeline
 
 IS_INTERPRETED: bool = triton.knobs.runtime.interpret
@@ -19,6 +19,24 @@ def require_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.stride(-1) != 1:
             raise ValueError(f"{name} has stride {tensor.stride(-1)} along head_dim; make that dimension contiguous.")
+
+
+def outputs(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """O like q, and LSE float32 [batch, heads, seq_len_q], both unwritten."""
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    return torch.empty_like(q, memory_format=torch.contiguous_format), lse
+
+
+def tile_constants(problem: AttentionProblem, tile: TileConfig, finite: bool) -> dict[str, object]:
+    """The constexprs of a kernel that multiplies Q tiles with KV tiles, mask_constants among them, and its options."""
+    return {
+        "BLOCK_M": tile.BLOCK_M,
+        "BLOCK_N": tile.BLOCK_N,
+        "HEAD_DIM": problem.padded_head_dim,
+        **mask_constants(problem, finite),
+        "num_warps": tile.num_warps,
+        "num_stages": tile.num_stages,
+    }
 
 
 def mask_constants(problem: AttentionProblem, finite: bool) -> dict[str, bool]:

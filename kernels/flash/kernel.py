@@ -24,16 +24,16 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as cuda_extra
 
 from kernels.launching import (
     compiled,
-    mask_constants,
     meta_tensors,
+    outputs,
     problem_arguments,
     require_rows,
     resident_programs,
     strides,
+    tile_constants,
     timeline_arguments,
     trace_arguments,
 )
@@ -41,6 +41,7 @@ from kernels.online_tile import divided, visible_tiles
 from kernels.problem import LONGEST_FIRST as LONGEST
 from kernels.problem import SAWTOOTH as SAW
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.program import batch_and_heads, note_end, note_start
 from kernels.run import LaunchHook, Output, StateTrace, Timeline
 from kernels.tile_stream import stream_tiles
 
@@ -64,16 +65,13 @@ def flash_forward(
 ):  # fmt: skip
     """Flash attention forward for one Q tile; see the head of this file."""
     program = tl.program_id(0)
-    if TIMELINE:
-        tl.store(start_ptr + program, cuda_extra.globaltimer())
+    note_start(start_ptr, program, TIMELINE)
     q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
     bh = program // q_tiles
     start_m = program % q_tiles
     if ORDER == LONGEST_FIRST:
         start_m = q_tiles - 1 - start_m
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    kv_head = head // group
+    batch, head, kv_head = batch_and_heads(bh, heads, group)
 
     offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, HEAD_DIM)
@@ -104,9 +102,7 @@ def flash_forward(
     o_rows = o_ptr + batch * stride_ob + head * stride_oh + rows * stride_os + offs_d[None, :]
     tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :], eviction_policy=ONCE)
     tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
-    if TIMELINE:
-        tl.store(sm_ptr + program, cuda_extra.smid())
-        tl.store(end_ptr + program, cuda_extra.globaltimer())
+    note_end(sm_ptr, end_ptr, program, TIMELINE)
 
 
 def forward(
@@ -122,8 +118,7 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    o, lse = outputs(q)
     wave = prepare(problem, tile, q.device) if prepared is None else prepared
     arguments, constants = launch_arguments((q, k, v, o, lse), problem, tile, finite, wave, trace, timeline)
     with launch("flash"):
@@ -167,16 +162,11 @@ def launch_arguments(
         *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
-        "BLOCK_M": tile.BLOCK_M,
-        "BLOCK_N": tile.BLOCK_N,
-        "HEAD_DIM": problem.padded_head_dim,
+        **tile_constants(problem, tile, finite),
         "ORDER": tile.order,
         # What a wave leaves of K and V in L2 is all that sawtooth gains: Q and O, which pass once, leave first.
         "ONCE": "evict_first" if tile.order == SAW else "",
-        **mask_constants(problem, finite),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
-        "num_warps": tile.num_warps,
-        "num_stages": tile.num_stages,
     }
     return arguments, constants

@@ -22,16 +22,16 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as cuda_extra
 
 from kernels.launching import (
     compiled,
     fitting_stages,
-    mask_constants,
     meta_tensors,
+    outputs,
     problem_arguments,
     require_rows,
     strides,
+    tile_constants,
     timeline_arguments,
     trace_arguments,
 )
@@ -45,6 +45,7 @@ from kernels.online_tile import (
     visible_tiles,
 )
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.program import batch_and_heads, note_end, note_start
 from kernels.run import LaunchHook, Output, StateTrace, Timeline
 
 
@@ -83,13 +84,10 @@ def flash_kv_outer_forward(
 ):  # fmt: skip
     """Attention forward for one (batch, head), K and V outside; see the head of this file."""
     bh = tl.program_id(0)
-    if TIMELINE:
-        tl.store(start_ptr + bh, cuda_extra.globaltimer())
+    note_start(start_ptr, bh, TIMELINE)
     q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
     kv_tiles = tl.cdiv(seq_len_kv, BLOCK_N)
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    kv_head = head // group
+    batch, head, kv_head = batch_and_heads(bh, heads, group)
     first_row = bh.to(tl.int64) * seq_len_q
 
     record = (
@@ -149,9 +147,7 @@ def flash_kv_outer_forward(
         place = o_rows + offs_m.to(tl.int64)[:, None] * stride_os
         tl.store(place, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :])
         tl.store(lse_ptr + row, lse, mask=mask_m)
-    if TIMELINE:
-        tl.store(sm_ptr + bh, cuda_extra.smid())
-        tl.store(end_ptr + bh, cuda_extra.globaltimer())
+    note_end(sm_ptr, end_ptr, bh, TIMELINE)
 
 
 def forward(
@@ -167,8 +163,7 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    o, lse = outputs(q)
     tensors = (q, k, v, o, lse, *states(problem, q.device))
     arguments, constants = launch_arguments(tensors, problem, tile, finite, trace, timeline)
     with launch("flash_kv_outer"):
@@ -207,14 +202,9 @@ def launch_arguments(
         *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
-        "BLOCK_M": tile.BLOCK_M,
-        "BLOCK_N": tile.BLOCK_N,
-        "HEAD_DIM": problem.padded_head_dim,
-        **mask_constants(problem, finite),
+        **tile_constants(problem, tile, finite),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
-        "num_warps": tile.num_warps,
-        "num_stages": tile.num_stages,
     }
     if trace:
         constants["num_stages"] = fitting_stages(flash_kv_outer_forward, arguments, constants)

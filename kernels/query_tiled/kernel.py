@@ -22,12 +22,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as cuda_extra
 
 from kernels.launching import (
     compiled,
     mask_constants,
     meta_tensors,
+    outputs,
     problem_arguments,
     require_rows,
     strides,
@@ -35,6 +35,7 @@ from kernels.launching import (
 )
 from kernels.online_tile import LOG2_E, add_values, divided, load_rows, seen_keys, visible_tiles
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.program import batch_and_heads, note_end, note_start
 from kernels.query_tiled.schedule import row_length
 from kernels.run import LaunchHook, Output, Timeline
 
@@ -51,14 +52,11 @@ def query_tiled_forward(
 ):  # fmt: skip
     """Attention forward for one Q tile; see the head of this file."""
     program = tl.program_id(0)
-    if TIMELINE:
-        tl.store(start_ptr + program, cuda_extra.globaltimer())
+    note_start(start_ptr, program, TIMELINE)
     q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
     bh = program // q_tiles
     start_m = program % q_tiles
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    kv_head = head // group
+    batch, head, kv_head = batch_and_heads(bh, heads, group)
 
     offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
@@ -90,9 +88,7 @@ def query_tiled_forward(
     o_rows = o_ptr + batch * stride_ob + head * stride_oh + offs_m.to(tl.int64)[:, None] * stride_os + offs_d[None, :]
     tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :])
     tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
-    if TIMELINE:
-        tl.store(sm_ptr + program, cuda_extra.smid())
-        tl.store(end_ptr + program, cuda_extra.globaltimer())
+    note_end(sm_ptr, end_ptr, program, TIMELINE)
 
 
 def forward(
@@ -107,8 +103,7 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    o, lse = outputs(q)
     arguments, constants = launch_arguments((q, k, v, o, lse), problem, tile, finite, timeline)
     with launch("query_tiled"):
         query_tiled_forward[grid(problem, tile)](*arguments, **constants)

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as cuda_extra
 
 from kernels.launching import (
     compiled,
     mask_constants,
     meta_tensors,
+    outputs,
     problem_arguments,
     require_rows,
     strides,
@@ -35,6 +35,7 @@ from kernels.launching import (
 )
 from kernels.online_tile import LOG2_E, load_rows, round_to_bfloat16, visible_tiles
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.program import batch_and_heads, note_end, note_start
 from kernels.row_streaming.schedule import chunks
 from kernels.run import LaunchHook, Output, Timeline
 
@@ -51,13 +52,10 @@ def row_streaming_forward(
 ):  # fmt: skip
     """Attention forward for one query; see the head of this file."""
     program = tl.program_id(0)
-    if TIMELINE:
-        tl.store(start_ptr + program, cuda_extra.globaltimer())
+    note_start(start_ptr, program, TIMELINE)
     bh = program // seq_len_q
     query = program % seq_len_q
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    kv_head = head // group
+    batch, head, kv_head = batch_and_heads(bh, heads, group)
 
     offs_m = query + tl.arange(0, 1)
     offs_d = tl.arange(0, HEAD_DIM)
@@ -106,9 +104,7 @@ def row_streaming_forward(
     o_row = o_ptr + batch * stride_ob + head * stride_oh + query.to(tl.int64) * stride_os + offs_d
     tl.store(o_row, o.to(o_ptr.dtype.element_ty), mask=mask_d)
     tl.store(lse_ptr + program, tl.where(blind, float("-inf"), m * sm_scale + tl.log(total)))
-    if TIMELINE:
-        tl.store(sm_ptr + program, cuda_extra.smid())
-        tl.store(end_ptr + program, cuda_extra.globaltimer())
+    note_end(sm_ptr, end_ptr, program, TIMELINE)
 
 
 @triton.jit
@@ -135,8 +131,7 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    o, lse = outputs(q)
     arguments, constants = launch_arguments((q, k, v, o, lse), problem, tile, finite, timeline)
     with launch("row_streaming"):
         row_streaming_forward[grid(problem)](*arguments, **constants)

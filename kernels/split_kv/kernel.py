@@ -23,20 +23,22 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as cuda_extra
 
 from kernels.launching import (
     compiled,
     mask_constants,
     meta_tensors,
+    outputs,
     problem_arguments,
     require_rows,
     strides,
+    tile_constants,
     timeline_arguments,
     trace_arguments,
 )
 from kernels.online_tile import LOG2_E, divided, load_rows, store_state, visible_tiles
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.program import batch_and_heads, note_end, note_start
 from kernels.run import LaunchHook, Output, StateTrace, Timeline
 from kernels.split_kv.schedule import splits_of
 from kernels.tile_stream import stream_tiles
@@ -58,15 +60,12 @@ def split_forward(
 ):  # fmt: skip
     """The state of one Q tile over one share of K and V; see the head of this file."""
     program = tl.program_id(0)
-    if TIMELINE:
-        tl.store(start_ptr + program, cuda_extra.globaltimer())
+    note_start(start_ptr, program, TIMELINE)
     q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
     start_m = program % q_tiles
     share = program // q_tiles % splits
     bh = program // q_tiles // splits
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    kv_head = head // group
+    batch, head, kv_head = batch_and_heads(bh, heads, group)
 
     offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, HEAD_DIM)
@@ -98,9 +97,7 @@ def split_forward(
 
     row = (bh.to(tl.int64) * splits + share) * seq_len_q + offs_m
     store_state(m_ptr, l_ptr, acc_ptr, row, offs_m < seq_len_q, offs_d, mask_d, head_dim, m_i, l_i, acc)
-    if TIMELINE:
-        tl.store(sm_ptr + program, cuda_extra.smid())
-        tl.store(end_ptr + program, cuda_extra.globaltimer())
+    note_end(sm_ptr, end_ptr, program, TIMELINE)
 
 
 @triton.jit
@@ -158,8 +155,7 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    o, lse = outputs(q)
     state = states(problem, tile, q.device)
     arguments, constants = split_arguments((q, k, v), state, problem, tile, finite, trace, timeline)
     programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
@@ -206,14 +202,9 @@ def split_arguments(
         *timeline_arguments(unused, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
-        "BLOCK_M": tile.BLOCK_M,
-        "BLOCK_N": tile.BLOCK_N,
-        "HEAD_DIM": problem.padded_head_dim,
-        **mask_constants(problem, finite),
+        **tile_constants(problem, tile, finite),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
-        "num_warps": tile.num_warps,
-        "num_stages": tile.num_stages,
     }
     return arguments, constants
 
