@@ -89,8 +89,9 @@ class RowWalk(Walk):
     def order_of(self, batch_head: int, q_tile: Int64Array, kv_tile: Int64Array) -> NDArray[np.float64]:
         """See Walk."""
         order = np.full(np.broadcast_shapes(q_tile.shape, kv_tile.shape), np.nan)
-        for p, backward in self._programs_of_rows(batch_head):
-            owner = p[q_tile]
+        backward = self._backward(batch_head)
+        for owners in self._by_tile.T:
+            owner = owners[q_tile]
             first, last = self.first[owner], self.last[owner]
             inside = (first <= kv_tile) & (kv_tile < last)
             order = np.where(inside, np.where(backward[owner], last - 1 - kv_tile, kv_tile - first), order)
@@ -154,20 +155,20 @@ class RowWalk(Walk):
 
     def _owners(self, q_tile: int) -> Int64Array:
         """The programs of one (batch, head) that own a Q tile, in launch order."""
-        return np.flatnonzero(self.q_tile == q_tile)
+        return self._by_tile[q_tile]
 
-    def _programs_of_rows(self, batch_head: int) -> Iterator[tuple[Int64Array, NDArray[np.bool_]]]:
-        """(program that owns each Q tile, which programs go backwards), once for each share of the KV tiles."""
+    @cached_property
+    def _by_tile(self) -> Int64Array:
+        """[q_tiles, shares] the programs that own each Q tile, in launch order."""
+        return np.argsort(self.q_tile, kind="stable").reshape(self.grid.q_tiles, -1)
+
+    def _backward(self, batch_head: int) -> NDArray[np.bool_]:
+        """Which programs of a (batch, head) go backwards, bool [programs]; is_backward of each."""
         ids = batch_head * self.programs + np.arange(self.programs)
-        backward = (ids // self.wave % 2 == 1) if self.wave else np.zeros(self.programs, dtype=bool)
-        shares = self.programs // self.grid.q_tiles
-        by_tile = np.argsort(self.q_tile, kind="stable").reshape(self.grid.q_tiles, shares)
-        for share in range(shares):
-            yield by_tile[:, share], backward
+        return np.asarray(ids // max(self.wave, 1) % 2 == 1) & (self.wave > 0)
 
     def _swept(self, batch_head: int, done: Int64Array, sweep: int) -> tuple[Int64Array, Int64Array]:
         """The range of KV tiles that each program has read in its sweep over K (0) or, if that is another one, V."""
         count = np.clip(done - (self.visited if sweep else 0), 0, self.visited)
-        ids = batch_head * self.programs + np.arange(self.programs)
-        backward = ids // self.wave % 2 == 1 if self.wave else np.zeros(self.programs, dtype=bool)
+        backward = self._backward(batch_head)
         return np.where(backward, self.last - count, self.first), np.where(backward, self.last, self.first + count)
