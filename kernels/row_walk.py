@@ -155,7 +155,7 @@ class RowWalk(Walk):
 
     def _owners(self, q_tile: int) -> Int64Array:
         """The programs of one (batch, head) that own a Q tile, in launch order."""
-        return self._by_tile[q_tile]
+        return np.asarray(self._by_tile[q_tile])
 
     @cached_property
     def _by_tile(self) -> Int64Array:
