@@ -5,13 +5,12 @@ from math import log
 from app.lesson_subject import ARTICLE, Shown
 from app.style import capacity, flop_rate, ratio, significant, traffic
 from kernels.base import all_kernels
+from kernels.gpu_limits import REGISTER_FILE_BYTES
 from kernels.online_softmax import glued_local_softmax, prefix_states
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.schedule import Schedule
 from profiler.device import GPUS
 
-SCORE_BYTES = 4  # a score on chip is float32
-REGISTER_BYTES = 256 * 2**10  # of an SM: 65,536 registers of 4 B on every GPU of the table, by NVIDIA's datasheets
 BLOCK = 64  # the article's queries a program, and keys a step
 ROW = (0.0, 0.0, log(2), log(2))  # the article's row of scores, in blocks of two
 ROW_BLOCK = 2
@@ -44,10 +43,10 @@ def slots(shown: Shown) -> dict[str, str]:
         "kv_tiles": f"{-(-problem.seq_len_kv // tile.BLOCK_N):,}",
         "small_kv": traffic(kv_bytes(small_schedule(SMALL_TILES[1]))),
         "small_extra": f"{rescales(SMALL_TILES[1]) - rescales(SMALL_TILES[0])}",
-        "row_block": capacity(BLOCK * ARTICLE.seq_len_kv * SCORE_BYTES),
-        "tile_scores": capacity(BLOCK * BLOCK * SCORE_BYTES),
-        "registers": capacity(REGISTER_BYTES),
-        "fill_keys": f"{REGISTER_BYTES // (BLOCK * SCORE_BYTES):,}",
+        "row_block": capacity(BLOCK * ARTICLE.seq_len_kv * FLOAT32_BYTES),
+        "tile_scores": capacity(BLOCK * BLOCK * FLOAT32_BYTES),
+        "registers": capacity(REGISTER_FILE_BYTES),
+        "fill_keys": f"{REGISTER_FILE_BYTES // (BLOCK * FLOAT32_BYTES):,}",
         "a100_sm": capacity(a100.shared_memory_per_sm),
         "a100_block": capacity(a100.shared_memory_per_block),
         "glued_sum": f"{glued_local_softmax(ROW, ROW_BLOCK).sum():g}",

@@ -9,8 +9,6 @@ from app.four_kinds import l2_sm
 from app.launch_chart import launch_title
 from app.lesson_numbers import (
     BLOCK,
-    REGISTER_BYTES,
-    SCORE_BYTES,
     SMALL,
     SMALL_TILES,
     kv_bytes,
@@ -23,6 +21,8 @@ from app.peak_check import possible_hbm
 from app.softmax_state import RowState
 from app.stack_chart import Part, Stack, stacks
 from app.style import DIRECTION, LIBRARY, STATE, TENSOR, Theme, capacity, kernel_colour, shade, template, traffic
+from kernels.gpu_limits import REGISTER_FILE_BYTES
+from kernels.problem import FLOAT32_BYTES
 from kernels.schedule import Schedule
 from profiler.device import GPUS, find_spec
 from profiler.run import Run
@@ -125,13 +125,13 @@ def on_chip(shown: Shown, words: Words, theme: Theme) -> go.Figure:
     if here not in blocks:
         blocks.insert(0, here)
     scores = [
-        _size(label["row_block"].format(rows=rows, keys=f"{keys:,}"), rows * keys * SCORE_BYTES, TENSOR["s"])
+        _size(label["row_block"].format(rows=rows, keys=f"{keys:,}"), rows * keys * FLOAT32_BYTES, TENSOR["s"])
         for rows, keys in blocks
     ]
     specs = [GPUS["a100"], GPUS["h100"]]
     found = [find_spec(run.device.name) for run in shown.runs.values()]
     specs += [spec for spec in dict.fromkeys(found) if spec is not None and spec not in specs]
-    room = [_size(label["registers"], REGISTER_BYTES, LIBRARY)]
+    room = [_size(label["registers"], REGISTER_FILE_BYTES, LIBRARY)]
     room += [_size(label["shared"].format(gpu=spec.title), spec.shared_memory_per_sm, LIBRARY) for spec in specs]
     return bars([*scores, *room], Axis(label["chip_axis"], factor=2**10), theme)
 

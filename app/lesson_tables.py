@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from app.four_kinds import Bytes, compulsory, l2_sm, requested
-from app.lesson_numbers import ROW, ROW_BLOCK, SCORE_BYTES, as_known, count, last_state
+from app.lesson_numbers import ROW, ROW_BLOCK, as_known, count, last_state
 from app.lesson_source import places
 from app.lesson_subject import ARTICLE, Shown
 from app.lesson_words import Words
@@ -13,7 +13,7 @@ from app.peak_check import possible_hbm
 from app.picture import Table
 from app.style import capacity, ratio, seconds, traffic
 from kernels.online_softmax import glued_local_softmax, prefix_states, softmax
-from kernels.problem import AttentionProblem
+from kernels.problem import FLOAT32_BYTES, AttentionProblem
 from profiler.run import Run
 
 
@@ -34,12 +34,12 @@ def _sizes(problem: AttentionProblem, words: Words) -> dict[str, str]:
     label = words.labels
     return {
         label["scores"]: count(scores),
-        label["s_fp32"]: capacity(scores * SCORE_BYTES),
+        label["s_fp32"]: capacity(scores * FLOAT32_BYTES),
         label["s_16"]: capacity(scores * 2),
         label["o_fp32"]: capacity(out * 4),
         label["s_over_o"]: ratio(scores / out),
         label["heads"]: f"{heads:,}",
-        label["s_all"]: capacity(scores * SCORE_BYTES * heads),
+        label["s_all"]: capacity(scores * FLOAT32_BYTES * heads),
     }
 
 
