@@ -1,8 +1,8 @@
-"""What interpreted programs really load and store: bytes by program, tensor and direction."""
+"""What interpreted programs really load and store: bytes by program, direction and address."""
 
 import os
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,20 +36,6 @@ class AccessTrace:
     def total(self, direction: str) -> int:
         """Bytes of all loads ("read") or stores ("write")."""
         return sum(size for (_, way, _), size in self.accesses.items() if way == direction)
-
-    def by_program(self, tensors: Mapping[str, torch.Tensor]) -> dict[int, dict[str, tuple[int, int]]]:
-        """{program: {tensor: (read, written)}} for the tensors named; accesses outside them go to "other"."""
-        spans = []
-        for name, tensor in tensors.items():
-            storage = tensor.untyped_storage()
-            spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), name))
-        table: dict[int, dict[str, tuple[int, int]]] = {}
-        for (program, direction, address), size in self.accesses.items():
-            name = next((n for start, end, n in spans if start <= address < end), "other")
-            read, written = table.setdefault(program, {}).get(name, (0, 0))
-            more = (read + size, written) if direction == "read" else (read, written + size)
-            table[program][name] = more
-        return table
 
 
 @contextmanager

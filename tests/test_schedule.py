@@ -19,7 +19,7 @@ from kernels.run import Output
 from kernels.schedule import Launch
 from kernels.tile_grid import TileGrid
 from kernels.walk import Walk
-from profiler.tile_trace import traced_accesses
+from profiler.tile_trace import AccessTrace, traced_accesses
 from tests.attention_cases import CASES, draw
 
 FLASH, NAIVE = all_kernels()["flash"], all_kernels()["naive"]
@@ -49,7 +49,22 @@ def traced(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, t
     with traced_accesses() as trace:
         output: Output = FLASH.forward(q, k, v, problem, tile)
     assert output.lse is not None
-    return trace.by_program({"q": q, "k": k, "v": v, "o": output.o, "lse": output.lse})
+    return by_program(trace, {"q": q, "k": k, "v": v, "o": output.o, "lse": output.lse})
+
+
+def by_program(trace: AccessTrace, tensors: dict[str, torch.Tensor]) -> dict[int, dict[str, tuple[int, int]]]:
+    """{program: {tensor: (read, written)}} for the tensors named; accesses outside them go to "other"."""
+    spans = []
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), name))
+    table: dict[int, dict[str, tuple[int, int]]] = {}
+    for (program, direction, address), size in trace.accesses.items():
+        name = next((n for start, end, n in spans if start <= address < end), "other")
+        read, written = table.setdefault(program, {}).get(name, (0, 0))
+        more = (read + size, written) if direction == "read" else (read, written + size)
+        table[program][name] = more
+    return table
 
 
 def scheduled(problem: AttentionProblem, tile: TileConfig) -> dict[int, dict[str, tuple[int, int]]]:
