@@ -5,9 +5,11 @@ from html import escape
 import plotly.graph_objects as go
 
 from app.stack_chart import HATCH
-from app.style import DIRECTION, Theme, ink_on, significant, template, traffic
+from app.style import DIRECTION, Theme, ink_on, template, traffic
 
 ROOM = 0.12  # share of the tallest bar from which a piece has room for its own name
+
+MOST_LARGE = 6  # bars whose totals have room in the usual size
 
 
 def launch_stacks(
@@ -45,8 +47,9 @@ def launch_stacks(
     figure.add_scatter(
         x=shown,
         y=[total / factor for total in totals],
-        text=[f"{significant(total / factor)} {unit}" for total in totals],
+        text=[traffic(total) for total in totals],
         mode="text",
+        textfont={"size": 12 if len(names) <= MOST_LARGE else 10},
         textposition="top center",
         hoverinfo="skip",
         showlegend=False,
