@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import page, session
 from app.history import Entry, read_folder
+from kernels.base import all_kernels
 from profiler.audit import Audit, load
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -36,7 +37,9 @@ def draw() -> None:
 def describe(entries: Sequence[Entry]) -> tuple[str, str]:
     """What a file's Runs computed, and where and when they were recorded."""
     first = entries[0]
-    kernels = " and ".join(sorted({entry.workload.kernel for entry in entries}, reverse=True))
+    used = {entry.workload.kernel for entry in entries}
+    *most, last = [name for name in all_kernels() if name in used]
+    kernels = f"{', '.join(most)} and {last}" if most else last
     driver = f"driver {first.driver}" if first.driver else ""
     facts = (f"{kernels}, recorded on {first.device}", driver, first.versions, first.created[:10])
     problems = dict.fromkeys(entry.workload.problem for entry in entries)

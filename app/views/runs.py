@@ -13,7 +13,7 @@ from app.history import MOST_FILES, Entry, Folder, read_folder
 from app.picture import Headline, Table
 from app.selection import names
 from app.style import SOURCE_BADGE, error, seconds, traffic
-from kernels.problem import TileConfig
+from kernels.problem import LINEAR, TileConfig
 from profiler.codec import NotARun
 from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
@@ -129,8 +129,9 @@ def _tile(entry: Entry) -> str:
     tile = entry.workload.tile
     if tile is None:
         return "–"
-    parts = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in _counts(tile))
-    return f"{tile.BLOCK_M}×{tile.BLOCK_N}, {', '.join(parts)}"
+    parts = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in _counts(tile)]
+    order = [tile.order] if tile.order != LINEAR else []
+    return ", ".join([f"{tile.BLOCK_M}×{tile.BLOCK_N}", *order, *parts])
 
 
 def _counts(tile: TileConfig) -> tuple[tuple[int, str], ...]:
