@@ -14,7 +14,7 @@ from app.peak_check import possible_hbm
 from app.picture import Headline, Picture, Table
 from app.softmax_recording import recording
 from app.softmax_state import RowState
-from app.style import Theme, error, ratio
+from app.style import Theme, capacity, error, ratio
 from kernels.base import all_kernels
 from profiler.run import Run
 
@@ -94,12 +94,20 @@ def _round_trips(talk: Talk) -> Made:
     rows = pictures.counted_trips(run)
     if rows and run is not None:
         part = possible_hbm(run)
-        note = talk.say("trips_counted", device=_device(run))
+        note = f"{talk.say('trips_counted', device=_device(run))} {_in_l2(talk, run)}".rstrip()
     else:
         rows = pictures.requested_trips(all_kernels()["naive"].schedule(talk.shown.problem, talk.shown.tile))
         part, note = None, talk.say("trips_schedule", label=talk.label)
     sources = ("schedule",) if part is None else (part.source,)
     return Picture("", "", pictures.round_trips(rows, talk.words, talk.theme), sources), note
+
+
+def _in_l2(talk: Talk, run: Run) -> str:
+    """Why little of a small S reaches HBM; empty where it is larger than L2, or L2 is not known."""
+    scores, l2 = run.workload.problem.score_bytes, run.device.l2_bytes
+    if l2 is None or scores >= l2:
+        return ""
+    return talk.say("trips_in_l2", label=talk.label, scores=capacity(scores), l2=capacity(l2))
 
 
 def _asking(*kernels: str) -> Callable[[Talk], Made]:

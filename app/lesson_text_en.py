@@ -88,6 +88,7 @@ NOTES = {
     "numbers": "One head unless it says otherwise; closed forms. "
     "The article takes S = 8,192, head_dim 128 and 32 heads.",
     "trips_counted": "HBM bytes of each naive launch, counted on {device}. Blue: read, orange: written.",
+    "trips_in_l2": "S of {label} is {scores} and L2 holds {l2}: much of it never leaves L2.",
     "trips_schedule": "Requested by the naive schedule for {label}. Blue: read, orange: written. "
     "Run naive on a GPU to count its HBM bytes.",
     "requested": "{label}. Hatched: requested, from the schedule.",

@@ -84,6 +84,7 @@ STEPS = (
 NOTES = {
     "numbers": "除非注明，均为一个 head；由公式得出。文章取 S = 8,192，head_dim = 128，32 个 head。",
     "trips_counted": "naive 每个 launch 的 HBM 字节，在 {device} 上由计数器测得。蓝：读，橙：写。",
+    "trips_in_l2": "{label} 的 S 为 {scores}，L2 为 {l2}：其中大部分不离开 L2。",
     "trips_schedule": "naive 的 schedule 对 {label} 请求的字节。蓝：读，橙：写。"
     "在 GPU 上运行 naive 即可测得 HBM 字节。",
     "requested": "{label}。斜线：请求的字节，来自 schedule。",

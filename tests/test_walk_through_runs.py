@@ -11,10 +11,12 @@ from app.lesson_steps import Step, steps
 from app.lesson_text_en import ENGLISH
 from app.lesson_text_zh import CHINESE
 from app.picture import Picture, Table
+from app.recorded import EXAMPLES
 from app.style import LIGHT
 from kernels.base import all_kernels
 from profiler.codec import PackedArray
 from profiler.run import Measurement, Run
+from profiler.store import load
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
 
 BOTH = (naive_run(), flash_run())
@@ -190,3 +192,10 @@ def test_a_kernel_that_is_not_there_is_a_dash(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(step.item, Picture)
     dashes = [note for note in step.item.chart.layout.annotations if note.text == "–"]
     assert [note.hovertext for note in dashes][1] == "This installation has no kernel query_tiled for this problem."
+
+
+def test_a_score_matrix_that_fits_into_l2_is_said_to_stay_there() -> None:
+    """16 heads of 512 × 512 scores in bfloat16 are 8 MiB, L2 holds 60 MiB; at 8,192 they are 2 GiB."""
+    assert "L2 holds" not in made(BOTH)[1].note
+    recordings = load(EXAMPLES / "ladder_512.json")
+    assert "is 8.00 MiB and L2 holds 60.0 MiB" in made(recordings)[1].note
