@@ -31,8 +31,14 @@ UNTOLD = tuple(
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 
 
-def measure(workload: Workload, device: DeviceInfo, request: str, progress: Progress = lambda *_: None) -> Run:
-    """Run one admitted Workload through every source of numbers and gather a Run.
+def measure(
+    workload: Workload,
+    device: DeviceInfo,
+    request: str,
+    progress: Progress = lambda *_: None,
+    run_id: str | None = None,
+) -> Run:
+    """Run one admitted Workload through every source of numbers and gather a Run, under a new id unless one is given.
 
     A source that cannot answer leaves Measurements of None with its reason; errors of the kernel itself propagate.
     """
@@ -53,7 +59,7 @@ def measure(workload: Workload, device: DeviceInfo, request: str, progress: Prog
                 if workload.attention_kernel.has_timeline:
                     timeline = record_timeline(bench)
     return Run(
-        id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{workload.kernel}-{uuid.uuid4().hex[:8]}",
+        id=run_id or f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{workload.kernel}-{uuid.uuid4().hex[:8]}",
         request=request,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         workload=workload,

@@ -1,0 +1,208 @@
+"""A grid of Workloads: values for every field, and a condition that leaves combinations out."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import duckdb
+
+from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
+from profiler import axes
+from profiler.axes import Value
+from profiler.codec import encode
+from profiler.workload import AUTO, CPU, TraceRequest, Workload, workloads
+
+MAX_CELLS = 1_000_000
+MAX_CONDITION = 1_000  # characters
+ID_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One field that a grid may vary: how its words are read, and its value where a grid does not name it."""
+
+    read: Callable[[str, str], Any]
+    default: Value
+
+
+# Named as in Workload, AttentionProblem and TileConfig, the outermost first: neighbours share what they can.
+AXES: Mapping[str, Axis] = {
+    "kernel": Axis(axes.word, "flash"),
+    "batch": Axis(axes.whole, 1),
+    "heads": Axis(axes.whole, 2),
+    "kv_heads": Axis(axes.whole_or_none, None),
+    "seq_len_q": Axis(axes.whole, 512),
+    "seq_len_kv": Axis(axes.whole_or_none, None),
+    "head_dim": Axis(axes.whole, 64),
+    "dtype": Axis(axes.word, "float16"),
+    "causal": Axis(axes.flag, False),
+    "window": Axis(axes.whole_or_none, None),
+    "BLOCK_M": Axis(axes.whole, 64),
+    "BLOCK_N": Axis(axes.whole, 64),
+    "num_warps": Axis(axes.whole, 4),
+    "num_stages": Axis(axes.whole, 3),
+    "order": Axis(axes.word, LINEAR),
+    "l2": Axis(axes.word, "cold"),
+    "repeats": Axis(axes.whole, 20),
+    "seed": Axis(axes.whole, 0),
+    "counters": Axis(axes.word, AUTO),
+    "drain": Axis(axes.flag, True),
+    "detail": Axis(axes.flag, False),
+}
+# What an axis left at none means: as many as the queries' side has.
+SAME_AS = {"kv_heads": "heads", "seq_len_kv": "seq_len_q"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of a grid; `workload` is None, and `refused` says why, where it cannot be.
+
+    The id is made from everything but the device, so that a cell is the same wherever it runs.
+    """
+
+    id: str
+    values: Mapping[str, Value] = field(hash=False)
+    workload: Workload | None
+    refused: str = ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Its values as words."""
+        return {name: axes.spell(value) for name, value in self.values.items()}
+
+    @property
+    def label(self) -> str:
+        """What tells it apart from others, in a few words."""
+        if self.workload is None:
+            return str(self.values["kernel"])
+        tile = self.workload.tile
+        cut = "" if tile is None else f" {tile.BLOCK_M}×{tile.BLOCK_N}"
+        return f"{self.workload.kernel}{cut}, {self.workload.problem.label}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of each axis, those not named at their defaults; `where` is a condition in DuckDB's SQL on their names.
+
+    With `trace`, softmax state and program times are recorded as well. Raises Refused.
+    """
+
+    given: dict[str, tuple[Value, ...]]
+    where: str = ""
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        for name, chosen in self.given.items():
+            if name not in AXES:
+                raise Refused(f"A grid has no axis {name[:40]!r}; choose {', '.join(AXES)}.")
+            if not chosen:
+                raise Refused(f"{name} has no value, so the grid is empty; give one or more.")
+        if self.combinations > MAX_CELLS:
+            raise Refused(
+                f"The grid has {self.combinations:,} combinations, above {MAX_CELLS:,}; leave values out, or split it "
+                "into several sweeps."
+            )
+        if len(self.where) > MAX_CONDITION:
+            raise Refused(f"The condition has {len(self.where):,} characters; stay below {MAX_CONDITION:,}.")
+
+    def values_of(self, name: str) -> tuple[Value, ...]:
+        """The values of one axis."""
+        return self.given.get(name, (AXES[name].default,))
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The values that are given, as words that `read_axes` reads, in the order of AXES."""
+        return {name: tuple(map(axes.spell, self.given[name])) for name in AXES if name in self.given}
+
+    @property
+    def combinations(self) -> int:
+        """How many there are before the condition, and before those that mean the same are joined."""
+        return math.prod(len(self.values_of(name)) for name in AXES)
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, Value], ...]:
+        """The combinations that the condition keeps. Raises Refused where it is none, or keeps none."""
+        found = [dict(zip(AXES, row, strict=True)) for row in self._kept()]
+        if not found:
+            raise Refused(f"The condition {self.where[:80]!r} keeps none of {self.combinations:,} combinations.")
+        return tuple(found)
+
+    def _kept(self) -> list[tuple[Value, ...]]:
+        """DuckDB joins the axes and keeps what the condition holds for, in the order of AXES."""
+        tables = [
+            f"(SELECT unnest(${name}) AS {_q(name)}, generate_subscripts(${name}, 1) AS {_q(f'{name} at')})"
+            for name in AXES
+        ]
+        columns = ", ".join(
+            f"coalesce({_q(name)}, {_q(SAME_AS[name])}) AS {_q(name)}" if name in SAME_AS else _q(name) for name in AXES
+        )
+        at = ", ".join(_q(f"{name} at") for name in AXES)
+        condition = f"WHERE (\n{self.where}\n)" if self.where.strip() else ""
+        query = (
+            f"SELECT {', '.join(map(_q, AXES))} FROM (SELECT {columns}, {at} FROM {', '.join(tables)}) {condition} "
+            f"ORDER BY {at}"
+        )
+        with duckdb.connect(config={"enable_external_access": "false", "threads": "1"}) as base:
+            base.execute("SET lock_configuration = true")
+            try:
+                kept: list[tuple[Value, ...]] = base.execute(
+                    query, {name: list(self.values_of(name)) for name in AXES}
+                ).fetchall()
+            except duckdb.Error as error:
+                reason = str(error).strip().splitlines()[0][:200]
+                raise Refused(
+                    f"The condition {self.where[:80]!r} cannot be used ({reason}); it is SQL on {', '.join(AXES)}."
+                ) from None
+        return kept
+
+    def cells(self, device: str = CPU) -> tuple[Cell, ...]:
+        """One Cell for each combination that means something of its own, in the order of AXES."""
+        found: dict[str, Cell] = {}
+        for row in self.rows:
+            cell = self._cell(row, device)
+            found.setdefault(cell.id, cell)
+        return tuple(found.values())
+
+    def _cell(self, row: dict[str, Value], device: str) -> Cell:
+        try:
+            workload = self._workload(row, device)
+        except Refused as refusal:
+            return Cell(_id_of(row), row, None, str(refusal))
+        return Cell(_id_of(encode(replace(workload, device=CPU))), row, workload)
+
+    def _workload(self, row: Mapping[str, Any], device: str) -> Workload:
+        shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
+        problem = AttentionProblem(*(row[name] for name in shape))
+        tile = TileConfig(row["BLOCK_M"], row["BLOCK_N"], row["num_warps"], row["num_stages"], row["order"])
+        (workload,) = workloads(
+            (row["kernel"],), problem, tile, device, row["seed"], row["l2"], row["repeats"],
+            TraceRequest() if self.trace else None, row["counters"], row["drain"], row["detail"],
+        )  # fmt: skip
+        return workload
+
+
+def read_axes(words: Mapping[str, Sequence[str]]) -> dict[str, tuple[Value, ...]]:
+    """The values of axes from words. Raises Refused."""
+    return {
+        # A name that is no axis is refused by the Grid.
+        name: tuple(AXES[name].read(name, word) for word in chosen) if name in AXES else tuple(chosen)
+        for name, chosen in words.items()
+    }
+
+
+def _id_of(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:ID_DIGITS]
+
+
+def _q(name: str) -> str:
+    return f'"{name}"'
+
+
+def sampled(cells: tuple[Cell, ...], most: int) -> Iterator[Cell]:
+    """At most `most` cells, evenly spread over all of them."""
+    step = max(1, -(-len(cells) // most))
+    return iter(cells[::step])
