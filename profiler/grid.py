@@ -14,9 +14,10 @@ from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler import axes
 from profiler.axes import Value
 from profiler.codec import encode
+from profiler.plausible import printable
 from profiler.workload import AUTO, CPU, TraceRequest, Workload, workloads
 
-MAX_CELLS = 1_000_000
+MAX_COMBINATIONS, MAX_CELLS = 10_000_000, 100_000  # before and after the condition
 MAX_CONDITION = 1_000  # characters
 ID_DIGITS = 12
 
@@ -101,10 +102,10 @@ class Grid:
                 raise Refused(f"A grid has no axis {name[:40]!r}; choose {', '.join(AXES)}.")
             if not chosen:
                 raise Refused(f"{name} has no value, so the grid is empty; give one or more.")
-        if self.combinations > MAX_CELLS:
+        if self.combinations > MAX_COMBINATIONS:
             raise Refused(
-                f"The grid has {self.combinations:,} combinations, above {MAX_CELLS:,}; leave values out, or split it "
-                "into several sweeps."
+                f"The grid has {self.combinations:,} combinations, above {MAX_COMBINATIONS:,}; leave values out, or "
+                "split it into several sweeps."
             )
         if len(self.where) > MAX_CONDITION:
             raise Refused(f"The condition has {len(self.where):,} characters; stay below {MAX_CONDITION:,}.")
@@ -124,50 +125,58 @@ class Grid:
         return math.prod(len(self.values_of(name)) for name in AXES)
 
     @cached_property
-    def rows(self) -> tuple[dict[str, Value], ...]:
-        """The combinations that the condition keeps. Raises Refused where it is none, or keeps none."""
-        found = [dict(zip(AXES, row, strict=True)) for row in self._kept()]
-        if not found:
+    def count(self) -> int:
+        """How many combinations the condition keeps. Raises Refused where it is none, or keeps none or too many."""
+        ((kept,),) = self._ask("SELECT count(*) FROM grid")
+        if not kept:
             raise Refused(f"The condition {self.where[:80]!r} keeps none of {self.combinations:,} combinations.")
-        return tuple(found)
+        if kept > MAX_CELLS:
+            raise Refused(
+                f"The grid has {kept:,} cells, above {MAX_CELLS:,}: at a second each they would take "
+                f"{kept / 86_400:,.0f} days. Leave values out, or split it into several sweeps."
+            )
+        return int(kept)
 
-    def _kept(self) -> list[tuple[Value, ...]]:
-        """DuckDB joins the axes and keeps what the condition holds for, in the order of AXES."""
-        tables = [
-            f"(SELECT unnest(${name}) AS {_q(name)}, generate_subscripts(${name}, 1) AS {_q(f'{name} at')})"
+    def rows(self, every: int = 1) -> Iterator[dict[str, Any]]:
+        """The combinations that the condition keeps, or each `every`th of them, in the order of AXES."""
+        assert self.count
+        place = ", ".join(_quoted(f"{name} at") for name in AXES)
+        numbered = f"SELECT *, row_number() OVER (ORDER BY {place}) - 1 AS place FROM grid"
+        names = ", ".join(map(_quoted, AXES))
+        for row in self._ask(f"SELECT {names} FROM ({numbered}) WHERE place % {every} = 0 ORDER BY place"):
+            yield dict(zip(AXES, row, strict=True))
+
+    def _ask(self, query: str) -> list[Any]:
+        """Ask DuckDB about the table `grid`: every combination that the condition holds for. Raises Refused."""
+        lists = ", ".join(
+            f"(SELECT unnest(${name}) AS {_quoted(name)}, generate_subscripts(${name}, 1) AS {_quoted(f'{name} at')})"
             for name in AXES
-        ]
-        columns = ", ".join(
-            f"coalesce({_q(name)}, {_q(SAME_AS[name])}) AS {_q(name)}" if name in SAME_AS else _q(name) for name in AXES
         )
-        at = ", ".join(_q(f"{name} at") for name in AXES)
+        same = ", ".join(f"coalesce({name}, {other}) AS {name}" for name, other in SAME_AS.items())
+        # A line of its own, so that a comment at the end of the condition hides nothing.
         condition = f"WHERE (\n{self.where}\n)" if self.where.strip() else ""
-        query = (
-            f"SELECT {', '.join(map(_q, AXES))} FROM (SELECT {columns}, {at} FROM {', '.join(tables)}) {condition} "
-            f"ORDER BY {at}"
-        )
+        whole = f"WITH grid AS (SELECT * FROM (SELECT * REPLACE ({same}) FROM {lists}) {condition}) {query}"
         with duckdb.connect(config={"enable_external_access": "false", "threads": "1"}) as base:
             base.execute("SET lock_configuration = true")
             try:
-                kept: list[tuple[Value, ...]] = base.execute(
-                    query, {name: list(self.values_of(name)) for name in AXES}
-                ).fetchall()
-            except duckdb.Error as error:
-                reason = str(error).strip().splitlines()[0][:200]
+                (statement,) = base.extract_statements(whole)
+                return base.execute(statement, {name: list(self.values_of(name)) for name in AXES}).fetchall()
+            except (duckdb.Error, ValueError) as error:
+                reason = "it is several statements" if isinstance(error, ValueError) else printable(str(error), 160)
                 raise Refused(
                     f"The condition {self.where[:80]!r} cannot be used ({reason}); it is SQL on {', '.join(AXES)}."
                 ) from None
-        return kept
 
     def cells(self, device: str = CPU) -> tuple[Cell, ...]:
         """One Cell for each combination that means something of its own, in the order of AXES."""
         found: dict[str, Cell] = {}
-        for row in self.rows:
-            cell = self._cell(row, device)
+        for row in self.rows():
+            cell = self.cell(row, device)
             found.setdefault(cell.id, cell)
         return tuple(found.values())
 
-    def _cell(self, row: dict[str, Value], device: str) -> Cell:
+    def cell(self, row: dict[str, Any], device: str = CPU) -> Cell:
+        """The Cell of one combination."""
         try:
             workload = self._workload(row, device)
         except Refused as refusal:
@@ -198,11 +207,5 @@ def _id_of(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:ID_DIGITS]
 
 
-def _q(name: str) -> str:
+def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-def sampled(cells: tuple[Cell, ...], most: int) -> Iterator[Cell]:
-    """At most `most` cells, evenly spread over all of them."""
-    step = max(1, -(-len(cells) // most))
-    return iter(cells[::step])

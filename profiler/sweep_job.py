@@ -22,7 +22,14 @@ HELD_SECONDS = 2.0  # how long a sweep keeps a GPU before others get their turn
 
 
 class Executor(Protocol):
-    """Whoever runs cells: the devices of this host, or a cluster."""
+    """Whoever runs cells: the devices of this host, or a cluster.
+
+    title names it; workers is how many cells it runs at once, as far as it is known, and on_gpu whether on GPUs.
+    """
+
+    title: str
+    workers: int
+    on_gpu: bool
 
     def run(self, turns: Turns) -> None:
         """Take cells until `turns` has none; returns once all that were taken are over. Raises for no cell's sake."""
@@ -79,9 +86,12 @@ class LocalDevices:
         if count < 1:
             raise Refused(f"The sweep has {count} workers; choose 1 or more.")
         self._timeout = timeout
+        self.on_gpu = any(device != CPU for device in devices)
+        self.title = ", ".join(f"cpu, {count} workers" if device == CPU else device for device in devices)
         # Not the CPU's usual worker: a Run that somebody waits for is not to stand behind a sweep.
         self._own = [Worker(CPU) for _ in range(count if CPU in devices else 0)]
         self._workers = [*(worker_for(device) for device in devices if device != CPU), *self._own]
+        self.workers = len(self._workers)
         self._shares: list[Share] = []
         self._guard = threading.Lock()
 
@@ -92,7 +102,7 @@ class LocalDevices:
             self._shares = [Share(worker, turns, f"worker {i}", self._timeout) for i, worker in enumerate(workers)]
         for share in self._shares:
             share.wait()
-        errors = [share.status().error for share in self._shares if share.status().state == "failed"]
+        errors = [status.error for status in map(Job.status, self._shares) if status.state in ("failed", "refused")]
         if errors and turns.waiting:
             turns.give_up(errors[0])
         for worker in self._own:

@@ -117,8 +117,10 @@ class Turns:
             self._is_stopped = True
 
     def end(self) -> None:
-        """Everybody has gone home."""
+        """Everybody has gone home. Counted anew: who was stopped may have kept a Run and not come to say so."""
+        done, failed = len(self.sweep.done()), len(self.sweep.failed())
         with self._guard:
+            self._done, self._failed = done, failed
             self._running.clear()
             state = STOPPED if self._is_stopped else FAILED if self._error or self._left else DONE
             self._end = (state, time.monotonic() - self._begun)

@@ -1,0 +1,185 @@
+"""A sweep's folder and its turns: what is kept, what is left, what another process may not do."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels.problem import Refused
+from profiler.codec import NotARun
+from profiler.grid import Grid
+from profiler.store import StoreError, save
+from profiler.sweep import Sweep, all_sweeps, create, failures, is_sweep, open_sweep, read_plan
+from profiler.turns import SweepStatus, Turns
+from tests.fake_runs import cpu_run
+
+GRID = Grid({"heads": (1,), "seq_len_q": (64,), "head_dim": (16,), "BLOCK_M": (16, 32, 48), "BLOCK_N": (16, 32)})
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    return create(GRID, tmp_path / "sweep")
+
+
+def finish(sweep: Sweep, turns: Turns, who: str = "somebody") -> str:
+    """Do the next cell as a worker would, with a Run made by hand."""
+    cell = turns.take(who)
+    assert cell is not None
+    save(replace(cpu_run(), id=sweep.run_id(cell)), sweep.runs)
+    turns.done(who, cell)
+    return cell.id
+
+
+def test_a_folder_is_opened_as_it_was_made(sweep: Sweep) -> None:
+    again = open_sweep(sweep.folder)
+    assert again == sweep
+    assert [cell.id for cell in again.left()] == [cell.id for cell in sweep.cells]
+    assert (read_plan(sweep.folder).cells, read_plan(sweep.folder).axes["BLOCK_M"]) == (6, ("16", "32", "48"))
+
+
+def test_without_a_folder_it_stands_beside_the_runs(runs: Path) -> None:
+    made = create(GRID)
+    assert made.folder == runs / "sweeps" / made.plan.id
+    assert all_sweeps() == [made.folder] and is_sweep(made.folder)
+
+
+def test_done_and_failed_cells_are_not_left(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    first = finish(sweep, turns)
+    second = turns.take("somebody")
+    assert second is not None
+    turns.failed("somebody", second, "It broke.\nBadly.")
+    assert sweep.done() == {first}
+    assert {cell: failure.reason for cell, failure in sweep.failed().items()} == {second.id: "It broke. Badly."}
+    assert sweep.failed()[second.id].values["BLOCK_N"] == "32"
+    assert [cell.id for cell in sweep.left()] == [cell.id for cell in sweep.cells[2:]]
+    assert [cell.id for cell in sweep.left(again=True)] == [cell.id for cell in sweep.cells[1:]]
+
+
+def test_a_cell_that_succeeds_later_is_no_failure(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    cell = turns.take("somebody")
+    assert cell is not None
+    turns.failed("somebody", cell, "It broke.")
+    assert finish(sweep, Turns(sweep, again=True)) == cell.id
+    assert sweep.failed() == {} and failures(sweep.folder) == []
+
+
+def test_a_note_that_cannot_be_read_is_asked_again(sweep: Sweep) -> None:
+    (sweep.folder / "failed" / f"{sweep.cells[0].id}.json").write_text('{"cell": ')
+    assert sweep.cells[0].id in {cell.id for cell in sweep.left()}
+
+
+def test_foreign_files_are_no_cells(sweep: Sweep) -> None:
+    (sweep.runs / "other.json").write_text("{}")
+    (sweep.runs / f".{sweep.run_id(sweep.cells[0])}.json.part").write_text("half")
+    (sweep.runs / f"{sweep.plan.id}-ffffffffffff.json").write_text("{}")
+    assert sweep.done() == frozenset()
+
+
+def test_one_process_at_a_time(sweep: Sweep) -> None:
+    with sweep.held(), pytest.raises(Refused, match="Another process is running the sweep in"), sweep.held():
+        pass
+    with sweep.held():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "format_version 'None'"),
+        ('{"format_version": 2}', "format_version '2'; this Bytescope reads 1"),
+        ('{"format_version": 1}', "lacks the field 'id'"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_plan_that_is_none(sweep: Sweep, text: str, words: str) -> None:
+    (sweep.folder / "sweep.json").write_text(text)
+    with pytest.raises(NotARun, match=words):
+        open_sweep(sweep.folder)
+
+
+def test_a_plan_of_impossible_values_is_refused(sweep: Sweep) -> None:
+    plan = json.loads((sweep.folder / "sweep.json").read_text())
+    plan["axes"]["BLOCK_M"] = ["x"]
+    (sweep.folder / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(Refused, match="BLOCK_M is 'x'"):
+        open_sweep(sweep.folder)
+
+
+def test_a_grid_of_which_nothing_can_run(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="No cell of the grid can run. Kernel 'flush' is not known"):
+        create(Grid({"kernel": ("flush",)}), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "sweep").write_text("")
+    with pytest.raises(StoreError, match="Nothing could be written"):
+        create(GRID, tmp_path / "sweep")
+
+
+def test_turns_run_out(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    for _ in sweep.cells:
+        finish(sweep, turns)
+    assert turns.take("somebody") is None
+    turns.end()
+    status = turns.status()
+    assert (status.state, status.cells, status.done, status.failed, status.finished, status.left) == (
+        "done",
+        6,
+        6,
+        0,
+        6,
+        0,
+    )
+
+
+def test_a_cell_that_is_given_back_is_done_by_another(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    cell = turns.take("one")
+    assert cell is not None and turns.status().running == (cell.label,)
+    turns.give_back("one", cell)
+    assert turns.status().running == () and turns.take("two") is cell
+
+
+def test_what_was_stopped_or_given_up_says_so(sweep: Sweep) -> None:
+    stopped, broken = Turns(sweep), Turns(sweep)
+    stopped.stop()
+    broken.give_up("The disk is full.")
+    broken.give_up("Later.")
+    for turns, state, error in ((stopped, "stopped", ""), (broken, "failed", "The disk is full.")):
+        assert turns.take("somebody") is None
+        turns.end()
+        assert (turns.status().state, turns.status().error, turns.status().is_over) == (state, error, True)
+
+
+def test_where_a_failure_cannot_be_noted_the_sweep_ends(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    cell = turns.take("somebody")
+    assert cell is not None
+    (sweep.folder / "failed").rmdir()
+    (sweep.folder / "failed").write_text("")
+    turns.failed("somebody", cell, "It broke.")
+    turns.end()
+    assert turns.status().state == "failed" and "could not be written" in turns.status().error
+    assert turns.status().failed == 0
+
+
+def test_rate_and_time_left() -> None:
+    status = SweepStatus("running", cells=100, done=30, failed=10, finished=20, seconds=40.0)
+    assert (status.left, status.rate, status.seconds_left) == (60, 0.5, 120.0)
+    fresh = SweepStatus("running", cells=100, done=30, failed=10, finished=0, seconds=40.0)
+    assert (fresh.rate, fresh.seconds_left) == (None, None)
+
+
+def test_the_clock_stands_still_at_the_end(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    turns.end()
+    before = turns.status().seconds
+    time.sleep(0.02)
+    assert turns.status().seconds == before
