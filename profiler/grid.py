@@ -127,7 +127,7 @@ class Grid:
     @cached_property
     def count(self) -> int:
         """How many combinations the condition keeps. Raises Refused where it is none, or keeps none or too many."""
-        ((kept,),) = self._ask("SELECT count(*) FROM grid")
+        ((kept,),) = self._ask(lambda grid: grid.aggregate("count(*)"))
         if not kept:
             raise Refused(f"The condition {self.where[:80]!r} keeps none of {self.combinations:,} combinations.")
         if kept > MAX_CELLS:
@@ -140,29 +140,29 @@ class Grid:
     def rows(self, every: int = 1) -> Iterator[dict[str, Any]]:
         """The combinations that the condition keeps, or each `every`th of them, in the order of AXES."""
         assert self.count
-        place = ", ".join(_quoted(f"{name} at") for name in AXES)
-        numbered = f"SELECT *, row_number() OVER (ORDER BY {place}) - 1 AS place FROM grid"
-        names = ", ".join(map(_quoted, AXES))
-        for row in self._ask(f"SELECT {names} FROM ({numbered}) WHERE place % {every} = 0 ORDER BY place"):
+        names, places = ", ".join(map(_quoted, AXES)), ", ".join(_quoted(f"{name} at") for name in AXES)
+        numbered = f"{names}, row_number() OVER (ORDER BY {places}) - 1 AS place"
+        for row in self._ask(
+            lambda grid: grid.project(numbered).filter(f"place % {every} = 0").order("place").project(names)
+        ):
             yield dict(zip(AXES, row, strict=True))
 
-    def _ask(self, query: str) -> list[Any]:
-        """Ask DuckDB about the table `grid`: every combination that the condition holds for. Raises Refused."""
+    def _ask(self, question: Callable[[duckdb.DuckDBPyRelation], duckdb.DuckDBPyRelation]) -> list[Any]:
+        """Ask about every combination that the condition holds for, and its place on each axis. Raises Refused."""
         lists = ", ".join(
             f"(SELECT unnest(${name}) AS {_quoted(name)}, generate_subscripts(${name}, 1) AS {_quoted(f'{name} at')})"
             for name in AXES
         )
         same = ", ".join(f"coalesce({name}, {other}) AS {name}" for name, other in SAME_AS.items())
-        # A line of its own, so that a comment at the end of the condition hides nothing.
-        condition = f"WHERE (\n{self.where}\n)" if self.where.strip() else ""
-        whole = f"WITH grid AS (SELECT * FROM (SELECT * REPLACE ({same}) FROM {lists}) {condition}) {query}"
+        values = {name: list(self.values_of(name)) for name in AXES}
         with duckdb.connect(config={"enable_external_access": "false", "threads": "1"}) as base:
             base.execute("SET lock_configuration = true")
             try:
-                (statement,) = base.extract_statements(whole)
-                return base.execute(statement, {name: list(self.values_of(name)) for name in AXES}).fetchall()
-            except (duckdb.Error, ValueError) as error:
-                reason = "it is several statements" if isinstance(error, ValueError) else printable(str(error), 160)
+                grid = base.sql(f"SELECT * REPLACE ({same}) FROM {lists}", params=values)
+                kept = grid.filter(duckdb.SQLExpression(self.where)) if self.where.strip() else grid
+                return question(kept).fetchall()
+            except (duckdb.Error, UnicodeError) as error:
+                reason = printable(str(error).partition("\n")[0], 160).rstrip("!.")
                 raise Refused(
                     f"The condition {self.where[:80]!r} cannot be used ({reason}); it is SQL on {', '.join(AXES)}."
                 ) from None

@@ -40,7 +40,7 @@ def test_a_condition(where: str, expected: list[tuple[int, int]] | None) -> None
         ("BLOCK_M > 1000", "keeps none of 2 combinations"),
         ("nonsense > 1", "cannot be used .*nonsense.*; it is SQL on kernel, batch"),
         ("BLOCK_M >", "cannot be used"),
-        ("true)) SELECT 1; WITH grid AS (SELECT (1", "it is several statements"),
+        ("true)) SELECT 1; WITH grid AS (SELECT (1", "syntax error"),
         ("heads = 'x'", "cannot be used"),
         ("(SELECT count(*) FROM read_text('/etc/hostname')) > 0", "cannot be used"),
         ("x" * 1001, "1,001 characters"),
