@@ -37,7 +37,7 @@ $(READY): requirements.txt | $(PY)
 	$(PY) -m pip install --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(READY_TO_TEST): requirements-dev.txt requirements.txt | $(PY)
+$(READY_TO_TEST): requirements-dev.txt requirements-ray.txt requirements.txt | $(PY)
 	$(PY) -m pip install --disable-pip-version-check -r requirements-dev.txt
 	@touch $(READY) $@
 

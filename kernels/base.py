@@ -51,7 +51,7 @@ class AttentionKernel:
     set. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is None on the CPU, where
     Triton kernels are interpreted. refuse_shared_memory does the same for the bytes of shared memory that
     `shared_memory` gives; None for kernels that do not tell. A Triton kernel's other half offers
-    compiled_kernels(problem, tile), the main launch's first.
+    launches(problem, tile), the kernels.launching.TritonLaunch of each launch, the main one first.
 
     A folder offers one kernel or several: the forward is kernels.<folder>.kernel.<entry>.
     """
@@ -92,16 +92,21 @@ class AttentionKernel:
         """What is built once, before the measured passes; None where nothing is."""
         return getattr(self._heavy_half, "prepare" if self.entry == "forward" else f"prepare_{self.entry}", None)
 
+    def launches(self, problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
+        """The kernels.launching.TritonLaunch of each launch, with tensors that have no memory; the main one first."""
+        launches: tuple[Any, ...] = self._heavy_half.launches(problem, tile)
+        return launches
+
     def shared_memory(self, problem: AttentionProblem, tile: TileConfig) -> int:
         """Bytes of shared memory one CTA takes, of the largest launch, compiled for the current GPU."""
-        return max(int(kernel.metadata.shared) for kernel in self._heavy_half.compiled_kernels(problem, tile))
+        return max(int(launch.compile().metadata.shared) for launch in self.launches(problem, tile))
 
     def programs_at_once(self, problem: AttentionProblem, tile: TileConfig) -> int | None:
         """How many programs of the main launch the current GPU holds at once; None where it is not Triton's."""
         if not self.is_triton:
             return None
         resident: int = importlib.import_module("kernels.launching").resident_programs(
-            self._heavy_half.compiled_kernels(problem, tile)[0]
+            self.launches(problem, tile)[0].compile()
         )
         return resident
 

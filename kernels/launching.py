@@ -1,7 +1,9 @@
 """What launching a Triton kernel takes on the host: checks of tensors, constants of masks, compiled facts."""
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +14,26 @@ from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import StateTrace, Timeline
 
 IS_INTERPRETED: bool = triton.knobs.runtime.interpret
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch of a Triton kernel: the function, what it is given, its constexprs and options, and its grid."""
+
+    name: str
+    function: Any
+    arguments: Sequence[object]
+    constants: Mapping[str, object]
+    grid: tuple[int, ...]
+
+    @property
+    def programs(self) -> int:
+        """Programs of the grid."""
+        return math.prod(self.grid)
+
+    def compile(self) -> Any:
+        """The kernel that this launch would run on the current GPU, compiled; nothing is launched."""
+        return compiled(self.function, self.arguments, self.constants)
 
 
 def require_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:

@@ -11,14 +11,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kernels.base import all_kernels
 from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
+from profiler.export_command import export_runs
+from profiler.list_command import list_saved
+from profiler.resources_command import resources
 from profiler.run import Run, to_json
-from profiler.show import runs_table, stored_table
-from profiler.store import StoreError, list_runs, load, require_writable, runs_folder, write_atomically
+from profiler.show import runs_table
+from profiler.store import StoreError, load, require_writable, runs_folder, write_atomically
+from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
 
@@ -200,26 +203,10 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 app.command()(audit)
-
-
-@app.command("list")
-def list_command(
-    as_json: AsJson = False, most: Annotated[int, typer.Option(min=1, help="Newest files to list.")] = 50
-) -> None:
-    """Kernels, and the Runs that are saved, newest first."""
-    listing = list_runs(most=most)
-    for fault in listing.faults:
-        print(fault, file=sys.stderr)
-    if as_json:
-        print(json.dumps({"kernels": list(all_kernels()), "runs": [_line(run) for run in listing.runs]}))
-        return
-    console = Console()
-    console.print("Kernels: " + ", ".join(all_kernels()))
-    console.print(stored_table(listing.runs, runs_folder()))
-
-
-def _line(run: Run) -> dict[str, Any]:
-    return {"id": run.id, "created": run.created, "device": run.device.name, "workload": encode(run.workload)}
+app.command()(resources)
+app.command()(sweep)
+app.command("list")(list_saved)
+app.command("export")(export_runs)
 
 
 def _problem(

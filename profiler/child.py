@@ -99,6 +99,8 @@ def describe(device: str) -> DeviceInfo:
         sm_count=facts.multi_processor_count,
         l2_bytes=facts.L2_cache_size or known.l2_bytes,
         shared_memory_per_block=getattr(facts, "shared_memory_per_block_optin", None) or known.shared_memory_per_block,
+        shared_memory_per_sm=getattr(facts, "shared_memory_per_multiprocessor", None) or known.shared_memory_per_sm,
+        warps_per_sm=facts.max_threads_per_multi_processor // facts.warp_size,
     )
 
 
@@ -162,15 +164,17 @@ def lock_of(device: str) -> "FileLock":
     return _locks[device]
 
 
-def measure_and_save(workload: Workload, request: str, folder: str, progress_file: str) -> str:
-    """Measure one Workload, write its Run to `folder` at once, and return the Run's id.
+def measure_and_save(
+    workload: Workload, request: str, folder: str, progress_file: str, run_id: str | None = None
+) -> str:
+    """Measure one Workload, write its Run to `folder` at once, and return the Run's id, a new one where none is given.
 
     An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
     """
     from profiler.measure import measure
 
     with _measuring(workload.device, progress_file) as progress:
-        run = measure(workload, describe(workload.device), request, progress)
+        run = measure(workload, describe(workload.device), request, progress, run_id)
     return _save(run, Path(folder))
 
 

@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base import GpuLimits
+from profiler.architecture import ARCHITECTURES, Architecture
 from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
 from profiler.run import DeviceInfo
 
-KiB, MiB = 2**10, 2**20
-
-# Largest dynamic shared memory of one block, by compute capability: CUDA C++ Programming Guide.
-SHARED_MEMORY_PER_BLOCK = {
-    (7, 0): 96 * KiB,
-    (7, 5): 64 * KiB,
-    **dict.fromkeys(((8, 6), (8, 9), (12, 0), (12, 1)), 99 * KiB),
-    **dict.fromkeys(((8, 0), (8, 7)), 163 * KiB),
-    **dict.fromkeys(((9, 0), (10, 0), (10, 3)), 227 * KiB),
-}
+MiB = 2**20
 
 
 @dataclass(frozen=True)
@@ -32,15 +24,23 @@ class GpuSpec:
     sm_count: int
     hbm_bytes_per_second: float
     l2_bytes: int
-    shared_memory_per_sm: int
-    warps_per_sm: int
     flops_per_second: float
     nvml_names: tuple[str, ...]  # without the vendor's name in front
 
     @property
+    def architecture(self) -> Architecture:
+        """What each of its SMs has."""
+        return ARCHITECTURES[self.compute_capability]
+
+    @property
+    def shared_memory_per_sm(self) -> int:
+        """Bytes of shared memory that one SM has."""
+        return self.architecture.shared_memory_per_sm
+
+    @property
     def shared_memory_per_block(self) -> int:
         """Bytes of shared memory that one block may use."""
-        return SHARED_MEMORY_PER_BLOCK[self.compute_capability]
+        return self.architecture.shared_memory_per_block
 
     @property
     def has_bfloat16(self) -> bool:
@@ -55,21 +55,19 @@ class GpuSpec:
 
 # NVIDIA's datasheets and architecture whitepapers.
 GPUS = {
-    "v100": GpuSpec(
-        "V100 SXM2", (7, 0), 80, 900e9, 6 * MiB, 96 * KiB, 64, 125e12, ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB")
-    ),
-    "t4": GpuSpec("T4", (7, 5), 40, 320e9, 4 * MiB, 64 * KiB, 32, 65e12, ("Tesla T4",)),
-    "a10": GpuSpec("A10", (8, 6), 72, 600e9, 6 * MiB, 100 * KiB, 48, 125e12, ("A10",)),
-    "a100-40": GpuSpec("A100 SXM 40 GB", (8, 0), 108, 1555e9, 40 * MiB, 164 * KiB, 64, 312e12, ("A100-SXM4-40GB",)),
-    "a100": GpuSpec("A100 SXM 80 GB", (8, 0), 108, 2039e9, 40 * MiB, 164 * KiB, 64, 312e12, ("A100-SXM4-80GB",)),
-    "rtx3090": GpuSpec("RTX 3090", (8, 6), 82, 936e9, 6 * MiB, 100 * KiB, 48, 71e12, ("GeForce RTX 3090",)),
-    "l4": GpuSpec("L4", (8, 9), 58, 300e9, 48 * MiB, 100 * KiB, 48, 121e12, ("L4",)),
-    "l40s": GpuSpec("L40S", (8, 9), 142, 864e9, 96 * MiB, 100 * KiB, 48, 362e12, ("L40S",)),
-    "rtx4090": GpuSpec("RTX 4090", (8, 9), 128, 1008e9, 72 * MiB, 100 * KiB, 48, 165e12, ("GeForce RTX 4090",)),
-    "h100": GpuSpec("H100 SXM", (9, 0), 132, 3350e9, 50 * MiB, 228 * KiB, 64, 989e12, ("H100 80GB HBM3",)),
-    "h200": GpuSpec("H200 SXM", (9, 0), 132, 4800e9, 60 * MiB, 228 * KiB, 64, 989e12, ("H200",)),
-    "b200": GpuSpec("B200", (10, 0), 148, 8000e9, 126 * MiB, 228 * KiB, 64, 2250e12, ("B200",)),
-    "rtx5090": GpuSpec("RTX 5090", (12, 0), 170, 1792e9, 96 * MiB, 100 * KiB, 48, 209e12, ("GeForce RTX 5090",)),
+    "v100": GpuSpec("V100 SXM2", (7, 0), 80, 900e9, 6 * MiB, 125e12, ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB")),
+    "t4": GpuSpec("T4", (7, 5), 40, 320e9, 4 * MiB, 65e12, ("Tesla T4",)),
+    "a10": GpuSpec("A10", (8, 6), 72, 600e9, 6 * MiB, 125e12, ("A10",)),
+    "a100-40": GpuSpec("A100 SXM 40 GB", (8, 0), 108, 1555e9, 40 * MiB, 312e12, ("A100-SXM4-40GB",)),
+    "a100": GpuSpec("A100 SXM 80 GB", (8, 0), 108, 2039e9, 40 * MiB, 312e12, ("A100-SXM4-80GB",)),
+    "rtx3090": GpuSpec("RTX 3090", (8, 6), 82, 936e9, 6 * MiB, 71e12, ("GeForce RTX 3090",)),
+    "l4": GpuSpec("L4", (8, 9), 58, 300e9, 48 * MiB, 121e12, ("L4",)),
+    "l40s": GpuSpec("L40S", (8, 9), 142, 864e9, 96 * MiB, 362e12, ("L40S",)),
+    "rtx4090": GpuSpec("RTX 4090", (8, 9), 128, 1008e9, 72 * MiB, 165e12, ("GeForce RTX 4090",)),
+    "h100": GpuSpec("H100 SXM", (9, 0), 132, 3350e9, 50 * MiB, 989e12, ("H100 80GB HBM3",)),
+    "h200": GpuSpec("H200 SXM", (9, 0), 132, 4800e9, 60 * MiB, 989e12, ("H200",)),
+    "b200": GpuSpec("B200", (10, 0), 148, 8000e9, 126 * MiB, 2250e12, ("B200",)),
+    "rtx5090": GpuSpec("RTX 5090", (12, 0), 170, 1792e9, 96 * MiB, 209e12, ("GeForce RTX 5090",)),
 }
 
 
@@ -140,7 +138,7 @@ def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
     name = ask(nvml, nvml.nvmlDeviceGetName, gpu)[0] or "NVIDIA GPU without a name"
     memory, _ = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, gpu)
     capability, _ = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, gpu)
-    spec = find_spec(name)
+    spec, sm = find_spec(name), ARCHITECTURES.get(capability)
     peak, peak_source = _peak_hbm(nvml, gpu, spec)
     return DeviceInfo(
         device=f"cuda:{ordinal}",
@@ -149,7 +147,9 @@ def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
         compute_capability=capability,
         sm_count=_sm_count(nvml, gpu, capability) or (spec.sm_count if spec else None),
         l2_bytes=spec.l2_bytes if spec else None,
-        shared_memory_per_block=SHARED_MEMORY_PER_BLOCK.get(capability),
+        shared_memory_per_block=sm.shared_memory_per_block if sm else None,
+        shared_memory_per_sm=sm.shared_memory_per_sm if sm else None,
+        warps_per_sm=sm.warps_per_sm if sm else None,
         peak_hbm_bytes_per_second=peak,
         peak_hbm_source=peak_source,
         peak_flops_per_second=spec.flops_per_second if spec else None,
@@ -176,7 +176,6 @@ def _sm_count(nvml: Any, gpu: Any, capability: tuple[int, int] | None) -> int | 
     if attributes is not None:
         return int(attributes.multiprocessorCount)
     cores, _ = ask(nvml, nvml.nvmlDeviceGetNumGpuCores, gpu)
-    if not cores or capability not in SHARED_MEMORY_PER_BLOCK:
+    if not cores or capability not in ARCHITECTURES:
         return None
-    # FP32 cores of an SM: CUDA C++ Programming Guide, arithmetic throughput.
-    return int(cores) // (64 if capability in ((7, 0), (7, 5), (8, 0)) else 128)
+    return int(cores) // ARCHITECTURES[capability].fp32_cores

@@ -19,6 +19,7 @@ LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
+MAX_WARPS_OF_AN_SM = 1_024
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
@@ -81,6 +82,8 @@ def require_possible_device(device: "DeviceInfo", place: str) -> None:
         "sm_count": MAX_SMS,
         "l2_bytes": MAX_CAPACITY,
         "shared_memory_per_block": MAX_CAPACITY,
+        "shared_memory_per_sm": MAX_CAPACITY,
+        "warps_per_sm": MAX_WARPS_OF_AN_SM,
         "peak_hbm_bytes_per_second": LARGEST,
         "peak_flops_per_second": LARGEST,
     }

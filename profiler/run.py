@@ -73,6 +73,8 @@ class DeviceInfo:
     peak_flops_per_second: float | None = None
     peak_flops_source: str = ""
     driver: str | None = None
+    shared_memory_per_sm: int | None = field(default=None, metadata=ADDED)
+    warps_per_sm: int | None = field(default=None, metadata=ADDED)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from kernels.problem import Refused
 from profiler import child
+from profiler.compile_ahead import CompileAhead
 from profiler.failures import explain
 from profiler.grid import Cell
+from profiler.run import DeviceInfo
 from profiler.store import StoreError, require_writable
 from profiler.sweep import Sweep
 from profiler.turns import SweepStatus, Turns
@@ -89,23 +91,27 @@ class LocalDevices:
         self.on_gpu = any(device != CPU for device in devices)
         self.title = ", ".join(f"cpu, {count} workers" if device == CPU else device for device in devices)
         # Not the CPU's usual worker: a Run that somebody waits for is not to stand behind a sweep.
-        self._own = [Worker(CPU) for _ in range(count if CPU in devices else 0)]
-        self._workers = [*(worker_for(device) for device in devices if device != CPU), *self._own]
+        self.cpu_workers = [Worker(CPU) for _ in range(count if CPU in devices else 0)]
+        self._workers = [*(worker_for(device) for device in devices if device != CPU), *self.cpu_workers]
         self.workers = len(self._workers)
         self._shares: list[Share] = []
+        self._ahead = CompileAhead()
         self._guard = threading.Lock()
 
     def run(self, turns: Turns) -> None:
         """See Executor."""
         workers = self._workers[: turns.waiting]
         with self._guard:
-            self._shares = [Share(worker, turns, f"worker {i}", self._timeout) for i, worker in enumerate(workers)]
+            self._shares = [
+                Share(worker, turns, f"worker {i}", self._timeout, self._ahead) for i, worker in enumerate(workers)
+            ]
         for share in self._shares:
             share.wait()
+        self._ahead.stop()
         errors = [status.error for status in map(Job.status, self._shares) if status.state in ("failed", "refused")]
         if errors and turns.waiting:
             turns.give_up(errors[0])
-        for worker in self._own:
+        for worker in self.cpu_workers:
             worker.stop()
 
     def stop(self) -> None:
@@ -118,15 +124,15 @@ class LocalDevices:
 class Share(Job):
     """What one Worker does of a sweep. It fails only where its device does; a cell that fails is noted as that."""
 
-    def __init__(self, worker: Worker, turns: Turns, name: str, timeout: float) -> None:
-        self._turns, self._name = turns, name
+    def __init__(self, worker: Worker, turns: Turns, name: str, timeout: float, ahead: CompileAhead) -> None:
+        self._turns, self._name, self._ahead = turns, name, ahead
         self._held_since: float | None = None
         super().__init__(worker, tuple(cell.workload for cell in turns.sweep.cells[:1] if cell.workload), timeout)
 
     def _work(self) -> None:
         try:
             require_writable(self._turns.sweep.runs)
-            self._see_device()
+            self._ahead.start(self._turns.sweep.left(), self._see_device().compute_capability)
             while (cell := self._turns.take(self._name)) is not None:
                 self._do(cell)
         except StoreError as fault:
@@ -174,12 +180,13 @@ class Share(Job):
             self._ask(child.lock, device, str(self._progress))
             self._held_since = time.monotonic()
 
-    def _see_device(self) -> Any:
-        """Raise where the device is not there, or no process can be started for it: no cell could be measured."""
+    def _see_device(self) -> DeviceInfo:
+        """Facts of the device. Raises where it is not there, or no process starts: then no cell can be measured."""
         try:
-            return self._ask(child.describe, self._worker.device, timeout=START_TIMEOUT)
+            found: DeviceInfo = self._ask(child.describe, self._worker.device, timeout=START_TIMEOUT)
         except (CancelledError, Refused, child.CannotStart):
             raise
         except Exception as error:
             reason = explain(error, START_TIMEOUT, "start", f"The worker of {self._worker.device}")
             raise child.CannotStart(reason) from None
+        return found

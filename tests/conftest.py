@@ -54,9 +54,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of Runs, empty and only this test's."""
+    """The folder of Runs, empty and only this test's, as the cache is."""
     folder = tmp_path / "runs"
     monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    monkeypatch.setenv("BYTESCOPE_CACHE", str(tmp_path / "cache"))
     return folder
 
 

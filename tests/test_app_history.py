@@ -1,5 +1,6 @@
 """Run files as a list: newest first, broken files named, changed files read again."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,18 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.history import load_entries, newest_request, read_folder
+from app import history, saved_sweeps
+from app.history import Wanted, load_entries, newest_request, read_folder, table_of
 from app.recorded import describe
-from profiler.run import to_json
-from profiler.store import save
-from tests.fake_runs import cpu_run, flash_run, naive_run
+from profiler.run import Run, to_json
+from profiler.store import load, save
+from tests.fake_runs import PROBLEM, SMALL, cpu_run, flash_run, naive_run
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of indexes, empty and only this test's."""
+    monkeypatch.setenv("BYTESCOPE_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -31,6 +39,60 @@ def test_newest_first_with_what_the_list_shows(folder: Path) -> None:
     assert found.entries[2].hbm_bytes is None
     assert found.faults == ()
     assert len(read_folder(folder, most=1).entries) == 1
+
+
+def test_the_count_and_the_choices_are_of_all_runs(folder: Path) -> None:
+    found = read_folder(folder, most=1)
+    assert (len(found.entries), found.count, found.wanted) == (1, 3, 3)
+    assert (found.kernels, found.devices) == (("flash", "naive"), ("NVIDIA H200", "Two-core CPU"))
+    assert found.problems == (SMALL, PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (Wanted(kernel="flash"), ["fake-flash", "fake-cpu"]),
+        (Wanted(device="Two-core CPU"), ["fake-cpu"]),
+        (Wanted(problem=PROBLEM), ["fake-flash", "fake-naive"]),
+        (Wanted(problem=replace(PROBLEM, window=5)), []),
+        (Wanted(kernel="flash", problem=PROBLEM), ["fake-flash"]),
+        (Wanted(text="128×64"), ["fake-flash"]),
+        (Wanted(text=" H200  NAIVE "), ["fake-naive"]),
+        (Wanted(text="12:00:02"), ["fake-cpu"]),
+        (Wanted(text="8192 flash"), ["fake-flash"]),
+        (Wanted(text="%"), []),
+        (Wanted(text="' or true --"), []),
+        (Wanted(kernel="x' or 'a' = 'a"), []),
+    ],
+    ids=str,
+)
+def test_filters_act_on_all_runs(folder: Path, wanted: Wanted, found: list[str]) -> None:
+    listed = read_folder(folder, most=1, wanted=wanted)
+    assert [entry.run_id for entry in listed.entries] == found[:1]
+    assert (listed.wanted, listed.count) == (len(found), 3)
+    assert [entry.run_id for entry in read_folder(folder, wanted=wanted).entries] == found
+
+
+@pytest.mark.parametrize("run", [naive_run(), flash_run(), cpu_run()], ids=lambda run: run.id)
+def test_an_entry_of_the_list_equals_that_of_the_opened_run(folder: Path, run: Run) -> None:
+    (entry,) = [entry for entry in read_folder(folder).entries if entry.run_id == run.id]
+    assert entry == history.Entry.of(run, folder / f"{run.id}.json")
+
+
+def test_what_is_listed_can_be_taken_along(folder: Path) -> None:
+    lines = table_of(folder, Wanted(kernel="flash"), "csv").decode().splitlines()
+    assert [line.split(",")[1] for line in lines] == ["id", "fake-flash", "fake-cpu"]
+    assert table_of(folder, Wanted(), "parquet")[:4] == b"PAR1"
+
+
+def test_the_newest_request_reads_no_older_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(history, "load", lambda path: read.append(path.name) or load(path))
+    for number in range(20):
+        save(replace(cpu_run(), id=f"old-{number}"), folder)
+        os.utime(folder / f"old-{number}.json", (1_000_000_000,) * 2)
+    assert [run.id for run in newest_request(folder)] == ["fake-naive", "fake-flash"]
+    assert read == ["fake-flash.json", "fake-naive.json", "fake-cpu.json"]
 
 
 def test_a_folder_that_does_not_exist_is_empty(tmp_path: Path) -> None:
@@ -118,3 +180,73 @@ def test_the_list_says_how_each_run_was_measured(folder: Path, monkeypatch: pyte
         ["–"] * 5,
         ["warm", "5", "ncu", "no", "yes"],
     ]
+
+
+def text_of(at: AppTest) -> str:
+    return " ".join(element.proto.body for element in at.get("html"))
+
+
+def test_filters_of_the_page_narrow_the_list_and_not_the_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    at = runs_page()
+    kernel, device, problem = at.selectbox
+    assert (kernel.options, device.options) == (["flash", "naive"], ["NVIDIA H200", "Two-core CPU"])
+    assert problem.options == [SMALL.label, PROBLEM.label]
+    kernel.select("flash").run()
+    assert at.dataframe[0].value["kernel"].tolist() == ["flash", "flash"]
+    at.text_input[0].input("h200").run()
+    assert at.dataframe[0].value["device"].tolist() == ["NVIDIA H200"]
+    assert "3 saved Runs" in text_of(at) and not at.exception
+    at.text_input[0].input("nothing like it").run()
+    assert "No saved Run fits these filters" in text_of(at) and not at.dataframe and not at.exception
+
+
+def test_of_many_broken_files_the_page_names_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        (folder / f"broken-{number}.json").write_text("{")
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    shown = text_of(runs_page())
+    assert shown.count("This is not a Run file") == 5 and "4 more files hold no Run" in shown
+
+
+def a_sweep(root: Path, name: str, axes: dict[str, list[str]], done: int, failed: int, cells: int) -> Path:
+    """A sweep's folder as the command line leaves it."""
+    sweep = root / "sweeps" / name
+    for number in range(done):
+        path = save(replace(flash_run(), id=f"tiles-{number}"), sweep / "runs")
+        os.utime(path, (2_000_000_000 + number,) * 2)
+    (sweep / "failed").mkdir(parents=True)
+    for number in range(failed):
+        (sweep / "failed" / f"{number}.json").write_text("{}")
+    plan = {"id": name, "created": "2026-11-30T05:15:00Z", "axes": axes, "where": "", "trace": False, "cells": cells}
+    (sweep / "sweep.json").write_text(json.dumps({"format_version": 1} | plan))
+    return sweep
+
+
+def test_without_sweeps_there_is_no_card_of_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    assert "Sweeps" not in text_of(runs_page())
+
+
+def test_a_sweep_says_how_far_it_is_and_shows_its_newest_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_sweep(folder, "<b>tiles", {"kernel": ["naive", "flash"]}, 10, 2, 1_500)
+    (folder / "sweeps" / "broken").mkdir()
+    (folder / "sweeps" / "broken" / "sweep.json").write_text("{")
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(folder))
+    at = runs_page()
+    shown = text_of(at)
+    assert "&lt;b&gt;tiles" in shown and "<b>tiles" not in shown
+    assert "naive, flash, 10 of 1,500 cells done, 2 failed, 2026-11-30 05:15" in shown
+    assert "broken: sweep.json is not JSON" in shown
+    (button,) = [one for one in at.button if one.label == "Show"]
+    button.click().run()
+    assert not at.exception
+    assert len(at.session_state["current"]) == 8
+
+
+def test_the_newest_runs_of_a_sweep_are_at_most_eight(folder: Path) -> None:
+    a_sweep(folder, "tiles", {}, 10, 0, 10)
+    (sweep,), faults = saved_sweeps.read_sweeps(folder / "sweeps")
+    assert (sweep.name, sweep.kernels, sweep.done, sweep.failed, sweep.planned) == ("tiles", ("flash",), 10, 0, 10)
+    assert faults == []
+    assert [entry.run_id for entry in saved_sweeps.newest_entries(sweep)] == [f"tiles-{n}" for n in range(9, 1, -1)]

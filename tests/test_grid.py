@@ -86,7 +86,7 @@ def test_what_is_no_grid(given: dict[str, tuple[int, ...]], words: str) -> None:
 
 def test_a_million_cells() -> None:
     grid = Grid({"seed": tuple(range(1000)), "batch": tuple(range(1, 1001))})
-    with pytest.raises(Refused, match="1,000,000 cells, above 100,000.*12 days"):
+    with pytest.raises(Refused, match=r"1,000,000 cells, above 100,000.*12 days"):
         grid.cells()
     assert Grid(grid.given, "batch <= 3").count == 3_000
 

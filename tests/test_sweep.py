@@ -111,7 +111,7 @@ def test_a_plan_of_impossible_values_is_refused(sweep: Sweep) -> None:
 
 
 def test_a_grid_of_which_nothing_can_run(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="No cell of the grid can run. Kernel 'flush' is not known"):
+    with pytest.raises(Refused, match=r"No cell of the grid can run\. Kernel 'flush' is not known"):
         create(Grid({"kernel": ("flush",)}), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

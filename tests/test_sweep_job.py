@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from kernels.problem import Refused
-from profiler import sweep_job
+from profiler import compile_ahead, sweep_job
+from profiler.compile_ahead import configurations_of
 from profiler.grid import Grid
 from profiler.store import load
-from profiler.sweep import Sweep, create, open_sweep
+from profiler.sweep import create, open_sweep
 from profiler.sweep_job import LocalDevices, SweepJob
 from profiler.turns import SweepStatus, Turns
 from profiler.worker import Worker
@@ -33,7 +34,7 @@ def wait(job: SweepJob) -> SweepStatus:
 
 def once(devices: LocalDevices, fault: str) -> None:
     """The first flash cell of each worker meets a fault; the processes that replace those are sound."""
-    for worker in devices._own:
+    for worker in devices.cpu_workers:
         worker.schedule(break_flash, fault).result(PATIENCE)
 
 
@@ -120,8 +121,8 @@ def test_stopped_and_taken_up(tmp_path: Path) -> None:
 
 def test_killed_with_signal_9_and_taken_up(tmp_path: Path) -> None:
     folder = tmp_path / "s"
-    words = "--kernel naive --heads 1 --seq-len 16 --head-dim 16 --seed 0:199 --workers 2 --out".split()
-    command = [sys.executable, "-m", "profiler", "sweep", *words, str(folder)]
+    command = [sys.executable, "-m", "profiler", "sweep", "--kernel", "naive", "--heads", "1", "--seq-len", "16"]
+    command += ["--head-dim", "16", "--seed", "0:199", "--workers", "2", "--out", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(list((folder / "runs").glob("*.json")) if folder.exists() else []) < 5:
         time.sleep(0.005)
@@ -232,3 +233,32 @@ def test_a_gpu_is_shared_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert told == ["describe", "lock", *measured, "unlock", "lock", *measured]
     for worker in devices._workers:
         worker.stop()
+
+
+def test_what_is_compiled_ahead_is_what_is_measured() -> None:
+    grid = Grid({"kernel": ("naive", "flash", "cudnn"), "BLOCK_M": (64, 48), "BLOCK_N": (32, 64), "head_dim": (64,)})
+    found = configurations_of(grid.cells(), (9, 0))
+    tiles = [(one.kernel, one.tile.BLOCK_M, one.tile.BLOCK_N) for one in found]
+    # naive and cudnn are no Triton kernels, and 48 is no tile.
+    assert tiles == [("flash", 64, 32), ("flash", 64, 64)]
+    assert {one.compute_capability for one in found} == {(9, 0)}
+    (workload,) = (c.workload for c in grid.cells() if c.workload and c.workload.tile == found[0].tile)
+    assert workload is not None and (workload.kernel, workload.problem) == (found[0].kernel, found[0].problem)
+
+
+def test_nothing_is_compiled_for_a_cpu_and_once_for_each_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    class Job:
+        def __init__(self, chosen: object, processes: int) -> None:
+            made.append(chosen)
+
+        def stop(self) -> None:
+            made.append("stopped")
+
+    monkeypatch.setattr(compile_ahead, "CompileJob", Job)
+    ahead, cells = compile_ahead.CompileAhead(), flash(64).cells()
+    for capability in (None, (9, 0), (9, 0), (8, 0)):
+        ahead.start(cells, capability)
+    ahead.stop()
+    assert made == [configurations_of(cells, (9, 0)), configurations_of(cells, (8, 0)), "stopped", "stopped"]

@@ -1,7 +1,10 @@
 """Runs: what is shown now and how to send it on, the history, files and recorded Runs to open."""
 
+import hashlib
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -9,11 +12,12 @@ import streamlit as st
 from app import page, recorded, session
 from app.asked import asked
 from app.command import command
-from app.history import MOST_FILES, Entry, Folder, read_folder
+from app.history import MOST_RUNS, Entry, Folder, Wanted, read_folder, table_of
 from app.picture import Headline, Table
-from app.selection import names
+from app.saved_sweeps import SavedSweep, newest_entries, read_sweeps
+from app.selection import MAX_COMPARED, names
 from app.style import SOURCE_BADGE, error, seconds, traffic
-from kernels.problem import LINEAR, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, TileConfig
 from profiler.codec import NotARun
 from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
@@ -23,10 +27,15 @@ TITLE = "Runs"
 ICON = ":material/history:"
 ORDER = 90
 
+TEXT = "history-text"
+MOST_FAULTS = 5
+COLUMNS = 3
+
 
 def render(runs: tuple[Run, ...]) -> None:
     """Draw the page."""
-    saved = read_folder(runs_folder())
+    wanted = _wanted()
+    saved = read_folder(runs_folder(), wanted=wanted)
     page.headline(_headline(runs, saved))
     if runs:
         left, right = st.columns([2, 1])
@@ -36,16 +45,16 @@ def render(runs: tuple[Run, ...]) -> None:
             _open_file()
     else:
         _open_file()
+    _history(saved, wanted)
+    _sweeps()
     recorded.draw()
-    _history(saved)
 
 
 def _headline(runs: Sequence[Run], saved: Folder) -> Headline:
-    count = len(saved.entries)
-    kept = f"{count} saved Run{'' if count == 1 else 's'}" if count else "No Run is saved yet"
+    kept = f"{saved.count:,} saved Run{'' if saved.count == 1 else 's'}" if saved.count else "No Run is saved yet"
     shown = f", {len(runs)} shown on every page" if runs else ""
     place = printable(str(runs_folder()))
-    return Headline(f"{kept}{shown}.", f"Saved in {place}, the newest {MOST_FILES} files are listed.")
+    return Headline(f"{kept}{shown}.", f"Saved in {place}, the newest {MOST_RUNS} are listed.")
 
 
 def _shown(runs: tuple[Run, ...]) -> None:
@@ -100,13 +109,58 @@ def _when(created: str) -> str:
         return created
 
 
-def _history(saved: Folder) -> None:
+def _sweeps() -> None:
+    sweeps, faults = read_sweeps(runs_folder() / "sweeps")
+    if not sweeps and not faults:
+        return
+    caption = f"Newest first, times in UTC. Show puts a sweep's newest Runs, at most {MAX_COMPARED}, on every page."
+    with page.card("Sweeps", caption, stretch=False):
+        _faults(faults)
+        for row in (sweeps[start : start + COLUMNS] for start in range(0, len(sweeps), COLUMNS)):
+            for column, sweep in zip(st.columns(COLUMNS), row, strict=False):
+                with column.container(horizontal=True, vertical_alignment="center"):
+                    with st.container():
+                        st.html(page.item_html(sweep.name, _progress(sweep)))
+                    key = f"show-{hashlib.sha256(os.fsencode(sweep.folder.name)).hexdigest()[:16]}"
+                    st.button("Show", disabled=not sweep.done, on_click=_show_sweep, args=(sweep,), key=key)
+
+
+def _progress(sweep: SavedSweep) -> str:
+    failed = f", {sweep.failed:,} failed" if sweep.failed else ""
+    cells = f"{sweep.done:,} of {sweep.planned:,} cells done{failed}"
+    return ", ".join(filter(None, (", ".join(sweep.kernels), cells, _when(sweep.created))))
+
+
+def _show_sweep(sweep: SavedSweep) -> None:
+    session.open_entries(newest_entries(sweep))
+
+
+def _faults(faults: Sequence[str]) -> None:
+    for fault in faults[:MOST_FAULTS]:
+        page.message("error", fault)
+    if len(faults) > MOST_FAULTS:
+        page.message("error", f"{len(faults) - MOST_FAULTS:,} more files hold no Run that can be read.")
+
+
+def _wanted() -> Wanted:
+    """What the filters above the list ask for; they are drawn further down, but the headline knows already."""
+    state = st.session_state
+    kernel, device, problem = (state.get(f"history-{name}") for name in ("kernel", "device", "problem"))
+    return Wanted(kernel, device, problem, state.get(TEXT) or "")
+
+
+def _history(saved: Folder, wanted: Wanted) -> None:
     with page.card("History", "Newest first, times in UTC. Select rows, then show them on every page."):
-        for fault in saved.faults:
-            page.message("error", fault)
-        if not saved.entries:
+        _faults(saved.faults)
+        if not saved.count:
             page.empty("Runs made here are kept and listed here.")
             return
+        _filters(saved)
+        if not saved.entries:
+            page.empty("No saved Run fits these filters; clear one of them.")
+            return
+        if saved.wanted > len(saved.entries):
+            st.html(f'<p class="bs-caption">The newest {len(saved.entries)} of {saved.wanted:,} Runs.</p>')
         entries = saved.entries
         rows = {
             "made": [_when(entry.created) for entry in entries],
@@ -119,10 +173,38 @@ def _history(saved: Folder) -> None:
             rows[column] = [_badged(_numbers(entry)[index], entry.sources[index]) for entry in entries]
         how = [asked(entry.workload) for entry in entries]
         rows |= {name: [one[name] for one in how] for name in how[0]}
-        picked = st.dataframe(rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="history")
+        # Another list is another table: what was selected in this one has no row there.
+        key = f"history-{hash(wanted)}"
+        picked = st.dataframe(rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key=key)
         chosen = [entries[index] for index in picked["selection"]["rows"] if index < len(entries)]
         label = f"Show {len(chosen)} selected" if chosen else "Show selected"
-        st.button(label, disabled=not chosen, on_click=session.open_entries, args=(chosen,), key="open-history")
+        with st.container(horizontal=True):
+            st.button(label, disabled=not chosen, on_click=session.open_entries, args=(chosen,), key="open-history")
+            _downloads(saved, wanted)
+
+
+def _filters(saved: Folder) -> None:
+    kernel, device, problem, text = st.columns([1, 1, 2, 2])
+    kernel.selectbox("Kernel", saved.kernels, index=None, placeholder="all", key="history-kernel")
+    device.selectbox("Device", saved.devices, index=None, placeholder="all", key="history-device")
+    label = "Problem"
+    problem.selectbox(label, saved.problems, index=None, placeholder="all", format_func=_label, key="history-problem")
+    text.text_input("Search", placeholder="sizes, tile, id, date, driver …", key=TEXT)
+
+
+def _label(problem: AttentionProblem) -> str:
+    return problem.label
+
+
+def _downloads(saved: Folder, wanted: Wanted) -> None:
+    for format, name in (("csv", "CSV"), ("parquet", "Parquet")):
+        st.download_button(
+            f"Export {saved.wanted:,} as {name}",
+            partial(table_of, runs_folder(), wanted, format),
+            f"bytescope-runs.{format}",
+            {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}[format],
+            key=f"export-{format}",
+        )
 
 
 def _tile(entry: Entry) -> str:

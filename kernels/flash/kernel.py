@@ -19,14 +19,13 @@ Paper     Dao 2023, FlashAttention-2, Algorithm 1; Milakov and Gimelshein 2018
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.launching import (
-    compiled,
+    TritonLaunch,
     meta_tensors,
     outputs,
     problem_arguments,
@@ -49,7 +48,8 @@ SAWTOOTH: tl.constexpr = tl.constexpr(SAW)
 LONGEST_FIRST: tl.constexpr = tl.constexpr(LONGEST)
 
 
-@triton.jit
+# The code is the same for every wave, so that what a wave is can be asked of the compiled kernel.
+@triton.jit(do_not_specialize=["wave"])
 def flash_forward(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
@@ -135,13 +135,13 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
     """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once, one where they are interpreted."""
     if tile.order != SAW or torch.device(device).type == "cpu":
         return 1
-    return resident_programs(compiled_kernels(problem, tile)[0])
+    return resident_programs(launches(problem, tile)[0].compile())
 
 
-def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
-    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return (compiled(flash_forward, arguments, constants),)
+    return (TritonLaunch("flash", flash_forward, arguments, constants, grid(problem, tile)),)
 
 
 def launch_arguments(

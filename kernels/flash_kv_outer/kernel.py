@@ -17,14 +17,13 @@ Paper     Dao et al. 2022, FlashAttention, Algorithm 1
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.launching import (
-    compiled,
+    TritonLaunch,
     fitting_stages,
     meta_tensors,
     outputs,
@@ -167,7 +166,7 @@ def forward(
     tensors = (q, k, v, o, lse, *states(problem, q.device))
     arguments, constants = launch_arguments(tensors, problem, tile, finite, trace, timeline)
     with launch("flash_kv_outer"):
-        flash_kv_outer_forward[(problem.batch * problem.heads,)](*arguments, **constants)
+        flash_kv_outer_forward[grid(problem)](*arguments, **constants)
     return Output(o, lse)
 
 
@@ -178,11 +177,16 @@ def states(problem: AttentionProblem, device: torch.device | str) -> tuple[torch
     return m, l, torch.empty((*shape, problem.head_dim), dtype=torch.float32, device=device)
 
 
-def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
-    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
+def grid(problem: AttentionProblem) -> tuple[int]:
+    """One program for each (batch, head)."""
+    return (problem.batch * problem.heads,)
+
+
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
     tensors = (*meta_tensors(problem), *states(problem, "meta"))
     arguments, constants = launch_arguments(tensors, problem, tile, finite=True)
-    return (compiled(flash_kv_outer_forward, arguments, constants),)
+    return (TritonLaunch("flash_kv_outer", flash_kv_outer_forward, arguments, constants, grid(problem)),)
 
 
 def launch_arguments(

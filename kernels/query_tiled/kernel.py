@@ -17,14 +17,13 @@ Paper     none: the step before the online softmax, Dao et al. 2022, Algorithm 0
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.launching import (
-    compiled,
+    TritonLaunch,
     mask_constants,
     meta_tensors,
     outputs,
@@ -115,10 +114,10 @@ def grid(problem: AttentionProblem, tile: TileConfig) -> tuple[int]:
     return (problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M),)
 
 
-def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
-    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return (compiled(query_tiled_forward, arguments, constants),)
+    return (TritonLaunch("query_tiled", query_tiled_forward, arguments, constants, grid(problem, tile)),)
 
 
 def launch_arguments(

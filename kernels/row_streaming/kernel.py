@@ -17,14 +17,13 @@ Paper     none: the step before tiling, softmax(q Kᵀ) V for one row (Dao et al
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.launching import (
-    compiled,
+    TritonLaunch,
     mask_constants,
     meta_tensors,
     outputs,
@@ -143,10 +142,10 @@ def grid(problem: AttentionProblem) -> tuple[int]:
     return (problem.batch * problem.heads * problem.seq_len_q,)
 
 
-def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
-    """The kernel as it is launched on the current GPU, compiled; nothing is launched or allocated."""
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return (compiled(row_streaming_forward, arguments, constants),)
+    return (TritonLaunch("row_streaming", row_streaming_forward, arguments, constants, grid(problem)),)
 
 
 def launch_arguments(

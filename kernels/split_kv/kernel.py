@@ -18,14 +18,13 @@ Paper     Dao et al. 2023, Flash-Decoding for long-context inference
 """
 
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.launching import (
-    compiled,
+    TritonLaunch,
     mask_constants,
     meta_tensors,
     outputs,
@@ -156,14 +155,13 @@ def forward(
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
     o, lse = outputs(q)
-    state = states(problem, tile, q.device)
+    state, (split_grid, merge_grid) = states(problem, tile, q.device), grids(problem, tile)
     arguments, constants = split_arguments((q, k, v), state, problem, tile, finite, trace, timeline)
-    programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
     with launch("split"):
-        split_forward[(programs * splits_of(problem, tile)[0],)](*arguments, **constants)
+        split_forward[split_grid](*arguments, **constants)
     arguments, constants = merge_arguments((o, lse), state, problem, tile)
     with launch("merge"):
-        merge_forward[(programs,)](*arguments, **constants)
+        merge_forward[merge_grid](*arguments, **constants)
     return Output(o, lse)
 
 
@@ -175,12 +173,22 @@ def states(problem: AttentionProblem, tile: TileConfig, device: torch.device | s
     return m, l, torch.empty((*shape, problem.head_dim), dtype=torch.float32, device=device)
 
 
-def compiled_kernels(problem: AttentionProblem, tile: TileConfig) -> tuple[Any, ...]:
-    """split and merge as they are launched on the current GPU, compiled; nothing is launched or allocated."""
+def grids(problem: AttentionProblem, tile: TileConfig) -> tuple[tuple[int], tuple[int]]:
+    """split: one program for each share of each Q tile of each (batch, head); merge: one for each Q tile."""
+    programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
+    return (programs * splits_of(problem, tile)[0],), (programs,)
+
+
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
     q, k, v, o, lse = meta_tensors(problem)
-    state = states(problem, tile, "meta")
-    split = compiled(split_forward, *split_arguments((q, k, v), state, problem, tile, finite=True))
-    return split, compiled(merge_forward, *merge_arguments((o, lse), state, problem, tile))
+    state, (split_grid, merge_grid) = states(problem, tile, "meta"), grids(problem, tile)
+    split = split_arguments((q, k, v), state, problem, tile, finite=True)
+    merge = merge_arguments((o, lse), state, problem, tile)
+    return (
+        TritonLaunch("split", split_forward, *split, split_grid),
+        TritonLaunch("merge", merge_forward, *merge, merge_grid),
+    )
 
 
 def split_arguments(

@@ -63,7 +63,12 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     process = subprocess.Popen(
         [*command, "--server.headless", "true", "--server.address", "127.0.0.1", "--server.port", str(port)],
         cwd=ROOT,
-        env={**os.environ, "BYTESCOPE_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""},
+        env={
+            **os.environ,
+            "BYTESCOPE_RUNS": str(runs),
+            "BYTESCOPE_CACHE": str(tmp_path_factory.mktemp("cache")),
+            "CUDA_VISIBLE_DEVICES": "",
+        },
     )
     found = Dashboard(f"http://127.0.0.1:{port}", runs, process)
     _wait_until_it_answers(found)

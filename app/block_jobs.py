@@ -1,0 +1,71 @@
+"""What the page of block sizes waits for: one compilation of this session, and the sweeps of this server."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import session
+from kernels.problem import Refused
+from profiler.compile_job import CompileJob
+from profiler.grid import Grid
+from profiler.resources import Configuration
+from profiler.store import StoreError
+from profiler.sweep import create
+from profiler.sweep_job import LocalDevices, SweepJob
+
+_COMPILE = "blocks.compile-job"
+
+
+def start_compiling(chosen: Sequence[Configuration]) -> None:
+    """Compile in the background; what was compiled before comes from the cache."""
+    session.dismiss()
+    if compiling() is None and chosen:
+        st.session_state[_COMPILE] = CompileJob(chosen)
+
+
+def compiling() -> CompileJob | None:
+    """The compilation that is under way."""
+    job: CompileJob | None = st.session_state.get(_COMPILE)
+    return job
+
+
+def start_sweep(grid: Grid, device: str, timeout: float) -> None:
+    """Measure a grid on a device of this host; what cannot be begun is said above the page."""
+    session.dismiss()
+    try:
+        _sweeps().append(SweepJob(create(grid), LocalDevices([device], timeout=timeout)))
+    except (Refused, StoreError) as fault:
+        session.notify("error", str(fault))
+
+
+def sweeping() -> SweepJob | None:
+    """The sweep that runs on this server, whoever began it."""
+    running = [job for job in _sweeps() if not job.status().is_over]
+    return running[-1] if running else None
+
+
+def collect() -> bool:
+    """Say how what is over ended, once; True if the page must be drawn anew."""
+    is_changed = False
+    job = compiling()
+    if job is not None and (told := job.status()).is_over:
+        st.session_state.pop(_COMPILE)
+        if told.error:
+            session.notify("error", told.error)
+        is_changed = True
+    over = [job for job in _sweeps() if job.status().is_over]
+    for one in over:
+        _sweeps().remove(one)
+        status = one.status()
+        if status.state != "done" or status.failed:
+            failed = f", {status.failed} failed" if status.failed else ""
+            words = f"{status.done} of {status.cells} tiles measured{failed}. {status.error}".strip()
+            session.notify("error" if status.error else "info", words)
+        is_changed = True
+    return is_changed
+
+
+@st.cache_resource(show_spinner=False)
+def _sweeps() -> list[SweepJob]:
+    """The sweeps of this server that nobody has been told the end of, oldest first."""
+    return []

@@ -1,0 +1,95 @@
+"""Time against the bytes between L2 and the SMs, a point for each tile, and the tiles that none beats in both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from app.block_board import Cell
+from app.block_quantities import L2_SM, QUANTITIES, TIME, Unit
+from app.style import KERNEL, Theme, shade, template
+
+
+@dataclass(frozen=True)
+class Point:
+    """A tile that was timed and counted: seconds, and bytes L2↔SM."""
+
+    cell: Cell
+    seconds: float
+    moved: float
+
+
+def points(cells: Sequence[Cell]) -> list[Point]:
+    """The cells that have both numbers."""
+    pairs = [(cell, cell.value(TIME), cell.value(L2_SM)) for cell in cells]
+    return [Point(cell, time, moved) for cell, time, moved in pairs if time is not None and moved is not None]
+
+
+def pareto(found: Sequence[Point]) -> list[Point]:
+    """The points that no other beats in time without moving more bytes, by bytes."""
+    front: list[Point] = []
+    for point in sorted(found, key=lambda one: (one.moved, one.seconds)):
+        if not front or point.seconds < front[-1].seconds:
+            front.append(point)
+    return front
+
+
+def scatter(found: Sequence[Point], theme: Theme, chosen: Cell | None = None) -> go.Figure:
+    """The points with the front as a line; its tiles are named. A click gives BLOCK_M, BLOCK_N, warps and stages."""
+    front = pareto(found)
+    colour, muted = shade(KERNEL["flash"], theme), theme.muted
+    by_bytes = QUANTITIES[L2_SM].unit([one.moved for one in found])
+    time_unit = QUANTITIES[TIME].unit([one.seconds for one in found])
+    beaten = [one for one in found if one not in front]
+    chart = go.Figure(
+        [
+            _trace(beaten, by_bytes, time_unit, {"color": muted, "size": 8, "opacity": 0.75}, names=False),
+            _trace(front, by_bytes, time_unit, {"color": colour, "size": 10}, names=True, line=colour),
+        ]
+    )
+    for one in found:
+        if chosen is not None and one.cell.tile == chosen.tile:
+            ring = {"size": 17, "color": "rgba(0,0,0,0)", "line": {"color": theme.ink, "width": 2}}
+            chart.add_trace(_trace([one], by_bytes, time_unit, ring, names=False))
+    axis = {"fixedrange": True, "rangemode": "tozero", "zeroline": False}
+    chart.update_layout(
+        template=template(theme), height=340, showlegend=False, hovermode="closest", clickmode="event+select",
+        dragmode=False, xaxis=axis | {"title": {"text": f"L2↔SM, {by_bytes[1]}"}},
+        yaxis=axis | {"title": {"text": f"time, {time_unit[1]}"}}, margin={"t": 12, "r": 40},
+    )  # fmt: skip
+    return chart
+
+
+def _trace(
+    shown: Sequence[Point],
+    by_bytes: Unit,
+    by_time: Unit,
+    marker: dict[str, object],
+    names: bool,
+    line: str = "",
+) -> go.Scatter:
+    mode = "markers" + ("+text" if names else "") + ("+lines" if line else "")
+    return go.Scatter(
+        x=[one.moved / by_bytes[0] for one in shown], y=[one.seconds / by_time[0] for one in shown], mode=mode,
+        marker=marker, line={"color": line or None, "width": 1.5, "dash": "dot"}, text=[_name(one) for one in shown],
+        textposition="top right", cliponaxis=False, hovertext=[_hover(one) for one in shown], hoverinfo="text",
+        customdata=[_tile(one) for one in shown],
+        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": marker.get("opacity", 1)}},
+    )  # fmt: skip
+
+
+def _name(one: Point) -> str:
+    return f"{one.cell.name}, {one.cell.tile.num_warps} warps"
+
+
+def _tile(one: Point) -> tuple[int, int, int, int]:
+    tile = one.cell.tile
+    return tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages
+
+
+def _hover(one: Point) -> str:
+    tile = one.cell.tile
+    return (
+        f"<b>{one.cell.name}</b>, {tile.num_warps} warps, {tile.num_stages} stages<br>"
+        f"{QUANTITIES[TIME].spell(one.seconds)}, {QUANTITIES[L2_SM].spell(one.moved)} L2↔SM"
+    )

@@ -1,0 +1,60 @@
+"""The GPUs that tiles can be looked at on: those here, those that Runs come from, and those of the table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.block_board import Measured, Subject
+from app.block_measured import of_subject
+from app.devices import devices
+from profiler.device import GPUS, find_spec
+from profiler.target import GpuTarget, gpu_target, target_of
+from profiler.workload import CPU
+
+WITHOUT_ANY = ("a100", "h100")  # what is offered first where no GPU is here and none was measured
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU under its title. `gpu` is None where its limits are not known, and `why` says so.
+
+    `names` are those that its Runs give it, `device` is what it is called here, empty where it is not here.
+    """
+
+    title: str
+    gpu: GpuTarget | None
+    why: str = ""
+    names: tuple[str, ...] = ()
+    device: str = ""
+
+
+def targets(subject: Subject, found: Sequence[Measured]) -> dict[str, Target]:
+    """Every target by its title: here first, then measured, then the rest of the table."""
+    offered: dict[str, Target] = {}
+    for info in devices().values():
+        if info.device != CPU:
+            gpu, why = target_of(info)
+            title = f"{info.name}, {info.device}" if info.name in offered else info.name
+            offered[title] = Target(title, gpu, why, (info.name,), info.device)
+    seen = {name for target in offered.values() for name in target.names}
+    for one in of_subject(found, subject):
+        if one.workload.on_gpu and one.device not in seen:
+            seen.add(one.device)
+            offered[one.device] = _measured_elsewhere(one.device)
+    for name, spec in GPUS.items():
+        if not seen.intersection(f"{vendor}{known}" for known in spec.nvml_names for vendor in ("", "NVIDIA ")):
+            offered[spec.title] = Target(spec.title, gpu_target(name))
+    return offered
+
+
+def default_targets(offered: dict[str, Target]) -> list[str]:
+    """The titles that are shown before anybody has chosen."""
+    known = [title for title, target in offered.items() if target.names]
+    return known[:2] or [GPUS[name].title for name in WITHOUT_ANY]
+
+
+def _measured_elsewhere(name: str) -> Target:
+    spec = find_spec(name)
+    key = next((key for key, known in GPUS.items() if known is spec), None)
+    if key is None:
+        return Target(name, None, f"{name} is not in the table of GPUs, so nothing can be compiled for it", (name,))
+    return Target(name, gpu_target(key), "", (name,))

@@ -1,0 +1,82 @@
+"""Prints how long sweeps take: with stubbed cells how time grows with cells and workers, on a GPU a measured one.
+
+python -m benchmarks.sweep_speed          stubbed on the CPU, then 100 cells on the first GPU if there is one
+"""
+
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.stub_cells import stub_measure
+from profiler.device import detect
+from profiler.grid import Grid
+from profiler.store import load
+from profiler.sweep import Sweep, create
+from profiler.sweep_job import LocalDevices, SweepJob
+from profiler.turns import SweepStatus
+
+STUB_SECONDS = 0.2  # a quarter of what a cell takes on a GPU
+SHAPE = {"heads": (16,), "seq_len_q": (8192,), "head_dim": (128,), "dtype": ("bfloat16",)}
+TILES = {"BLOCK_M": (16, 32, 64, 128, 256), "BLOCK_N": (16, 32, 64, 128, 256)}
+HOW = {"num_warps": (4, 8), "num_stages": (2, 3)}
+
+
+def main() -> None:
+    """Stubbed sweeps of 10, 100 and 1,000 cells by one worker and by two, then 100 measured cells."""
+    console = Console()
+    table = Table("cells", "workers", "seconds", "cells' own time, s", "overhead", "a cell, ms")
+    for workers in (1, 2):
+        for cells in (10, 100, 1000):
+            status = _stubbed(cells, workers)
+            own = cells * STUB_SECONDS / workers
+            more = status.seconds - own
+            shown = (f"{status.seconds:.2f}", f"{own:.1f}", f"{more / own:.1%}", f"{1e3 * more * workers / cells:.1f}")
+            table.add_row(f"{cells:,}", str(workers), *shown)
+    console.print(f"Cells that take {STUB_SECONDS:g} s each; the workers are warm, the first cell's included.")
+    console.print(table)
+    for device in detect()[:1]:
+        _measured(console, device.device)
+
+
+def _stubbed(cells: int, workers: int) -> SweepStatus:
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = {"kernel": ("naive",), "heads": (1,), "seq_len_q": (16,), "head_dim": (16,)}
+        grid = Grid(tiny | {"seed": tuple(range(cells))})
+        devices = LocalDevices(["cpu"], workers)
+        for worker in devices.cpu_workers:
+            worker.schedule(stub_measure, STUB_SECONDS).result()
+        status = SweepJob(create(grid, Path(folder) / "sweep"), devices).wait()
+    if (status.state, status.done) != ("done", cells):
+        raise SystemExit(f"{status.done} of {cells} cells are done. {status.error}")
+    return status
+
+
+def _measured(console: Console, device: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sweep = create(Grid(SHAPE | TILES | HOW), Path(folder) / "sweep")
+        status = SweepJob(sweep, LocalDevices([device])).wait()
+        runs = [load(path)[0] for path in sorted(sweep.runs.glob("*.json"))]
+    own = sum(sum(run.phases.values()) for run in runs)
+    console.print(
+        f"\n{status.cells} cells of flash (1, 16, 8192, 128) bfloat16 on {device}: {status.done} done, "
+        f"{status.failed} failed, {status.seconds:.1f} s; {own:.1f} s of that in the cells' own phases "
+        f"(overhead {status.seconds / own - 1:.1%}). {status.error}"
+    )
+    _tell_phases(console, sweep, [run.phases for run in runs])
+
+
+def _tell_phases(console: Console, sweep: Sweep, phases: list[dict[str, float]]) -> None:
+    names = dict.fromkeys(name for one in phases for name in one)
+    table = Table("phase", "seconds in all", "a cell, s", "longest, s")
+    for name in names:
+        spent = [one.get(name, 0.0) for one in phases]
+        table.add_row(name, f"{sum(spent):.2f}", f"{sum(spent) / len(spent):.3f}", f"{max(spent):.2f}")
+    console.print(table)
+    for failure in list(sweep.failed().values())[:5]:
+        console.print(failure.reason)
+
+
+if __name__ == "__main__":
+    main()

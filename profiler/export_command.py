@@ -1,0 +1,60 @@
+"""`export` on the command line: saved Runs as one Parquet or CSV file, from a folder, a sweep or single files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernels.problem import Refused
+from profiler.catalogue import catalogue, count
+from profiler.export import FORMATS, PARQUET, RUNS, TABLES, export
+from profiler.list_command import Where, print_faults
+from profiler.store import StoreError, require_writable, runs_folder
+from profiler.sweep import RUNS as RUNS_OF_A_SWEEP
+from profiler.sweep import is_sweep
+
+Table = Annotated[str, typer.Option(help="runs: a row for each Run; measurements: one for each Measurement.")]
+
+
+def export_runs(
+    places: Annotated[list[Path] | None, typer.Argument(help="Folder of Runs, sweep, or Run files.")] = None,
+    format: Annotated[str, typer.Option(help="parquet or csv.")] = PARQUET,
+    out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+    where: Where = None,
+    table: Table = RUNS,
+) -> None:
+    """Write saved Runs as one table, to be read by anything that reads Parquet or CSV."""
+    _require_known("format", format, FORMATS)
+    _require_known("table", table, TABLES)
+    target = Path(f"{table}.{format}") if out is None else out
+    if target.is_dir():
+        raise StoreError(f"{target} is a folder; name a file.")
+    require_writable(target.absolute().parent)
+    folders, files = _divided(places or [runs_folder()])
+    with catalogue(folders, files) as saved:
+        print_faults(saved.faults)
+        if count(saved.runs) == 0:
+            raise StoreError(f"There is no Run in {', '.join(map(str, [*folders, *files]))}; nothing was written.")
+        chosen = saved.runs if where is None else saved.where(where)
+        rows = count(chosen)
+        if rows == 0:
+            raise Refused("The filter takes none of the Runs; nothing was written.")
+        lost = export(saved, chosen, table, format, target)
+    print_faults(lost)
+    print(f"{rows:,} Run{'' if rows == 1 else 's'} written to {target}")
+    raise typer.Exit(1 if lost else 0)
+
+
+def _require_known(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise Refused(f"{option} is {given[:40]!r}; choose {' or '.join(known)}.")
+
+
+def _divided(places: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Folders, of a sweep that of its Runs, and files."""
+    folders = [place for place in places if place.is_dir()]
+    files = [place for place in places if place not in folders]
+    for file in files:
+        if not file.exists():
+            raise StoreError(f"{file} does not exist.")
+    return [folder / RUNS_OF_A_SWEEP if is_sweep(folder) else folder for folder in folders], files

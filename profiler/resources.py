@@ -1,0 +1,130 @@
+"""What a compiled kernel takes of a GPU: registers, spills, shared memory; and how many programs a GPU then holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.base import AttentionKernel, all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.architecture import ARCHITECTURES
+from profiler.occupancy import CtaNeeds, Occupancy, Waves, occupancy_of, waves_of
+from profiler.target import GpuTarget, spell
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One thing to compile. Raises Refused for a kernel that is not ours to compile, or a tile it does not use."""
+
+    kernel: str
+    problem: AttentionProblem
+    tile: TileConfig
+    compute_capability: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        found = all_kernels().get(self.kernel)
+        compiled = [name for name, kernel in all_kernels().items() if kernel.is_triton]
+        if found is None:
+            raise Refused(f"Kernel {self.kernel[:40]!r} is not known; choose {', '.join(compiled)}.")
+        if not found.is_triton:
+            raise Refused(
+                f"{found.title} is no Triton kernel of Bytescope's: its code comes compiled with torch, which does not "
+                f"tell what it takes; choose {', '.join(compiled)}."
+            )
+        if self.compute_capability not in ARCHITECTURES:
+            known = ", ".join(map(spell, ARCHITECTURES))
+            raise Refused(f"Compute capability {spell(self.compute_capability)} is not known; choose {known}.")
+        if (used := found.cut(self.problem, self.tile)) != self.tile:
+            raise Refused(f"Kernel {self.kernel} does not use {self.tile}; for this problem it uses {used}.")
+
+    @property
+    def attention_kernel(self) -> AttentionKernel:
+        """The kernel's light half."""
+        return all_kernels()[self.kernel]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Where the cache keeps a launch's code: the SHA-256 of each text and of the cubin."""
+
+    ptx: str
+    ttgir: str
+    cubin: str
+
+
+@dataclass(frozen=True)
+class LaunchResources:
+    """What one launch takes: registers and spill_bytes of a thread, the rest of a CTA; and the programs of its grid.
+
+    registers is ptxas's count, REG, what the driver calls NUM_REGS; spill_bytes is a thread's local memory, STACK +
+    LOCAL, what the driver calls LOCAL_SIZE_BYTES and Triton, in words of 4 bytes, n_spills. shared_memory is in bytes,
+    what is reserved not included; num_warps are those that run, with those that Triton adds.
+    """
+
+    launch: str
+    registers: int
+    spill_bytes: int
+    shared_memory: int
+    tensor_memory_columns: int
+    num_warps: int
+    programs: int
+    code: Code
+
+    @property
+    def needs(self) -> CtaNeeds:
+        """What one of its CTAs takes."""
+        return CtaNeeds(self.registers, self.num_warps, self.shared_memory, self.tensor_memory_columns)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a configuration takes, compiled by that version of Triton: each launch, the main one first.
+
+    Without launches, `reason` is a sentence on why there are none: it `is_refused`, before anything was compiled, or
+    compiling it failed.
+    """
+
+    configuration: Configuration
+    triton: str
+    launches: tuple[LaunchResources, ...] = ()
+    reason: str = ""
+    is_refused: bool = False
+
+    @property
+    def main(self) -> LaunchResources | None:
+        """The launch that does most of the work; None where there is none."""
+        return self.launches[0] if self.launches else None
+
+
+@dataclass(frozen=True)
+class LaunchOnGpu:
+    """One launch on one GPU; `waves` is None where not even one CTA fits."""
+
+    resources: LaunchResources
+    occupancy: Occupancy
+    waves: Waves | None
+
+
+def configurations(
+    kernel: str, problem: AttentionProblem, tiles: Sequence[TileConfig], capabilities: Sequence[tuple[int, int]]
+) -> tuple[Configuration, ...]:
+    """One for each tile, as the kernel uses it, and compute capability, each once. Raises Refused."""
+    found = all_kernels().get(kernel)
+    cut = (lambda tile: tile) if found is None else (lambda tile: found.cut(problem, tile))
+    return tuple(dict.fromkeys(Configuration(kernel, problem, cut(tile), c) for tile in tiles for c in capabilities))
+
+
+def on_gpu(found: Resources, gpu: GpuTarget) -> tuple[LaunchOnGpu, ...]:
+    """How the GPU holds each launch. Raises Refused where the code is for another compute capability."""
+    compiled_for = found.configuration.compute_capability
+    if gpu.compute_capability != compiled_for:
+        has = spell(gpu.compute_capability)
+        raise Refused(
+            f"This code is for compute capability {spell(compiled_for)}; {gpu.title} has {has}: compile again."
+        )
+    held = ((launch, occupancy_of(launch.needs, gpu)) for launch in found.launches)
+    return tuple(LaunchOnGpu(launch, how, waves_of(launch.programs, how, gpu)) for launch, how in held)
+
+
+def why_not(found: Resources, gpu: GpuTarget) -> str:
+    """Why the GPU cannot run it, as a sentence; empty where it can."""
+    excesses = (launch.occupancy.too_much for launch in on_gpu(found, gpu))
+    return found.reason or next((excess.sentence for excess in excesses if excess), "")
