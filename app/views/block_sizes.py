@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import streamlit as st
 
-from app import block_code, block_jobs, block_pages, block_progress, form_values, page, session
+from app import block_code, block_jobs, block_pages, block_progress, form, form_values, page, session
 from app.block_board import Board, Measured, Subject, board
 from app.block_measured import failures_of, of_runs, of_subject, stored
 from app.block_quantities import COMPILED_HERE, QUANTITIES, REQUESTED, TIME
@@ -43,6 +43,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
 
 def render(runs: tuple[Run, ...]) -> None:
     """Draw the page: the answer, what it is of, the map with the current tile beside it, and all the rest in small."""
+    form.prepare()
     found = tuple(dict.fromkeys((*of_runs(runs), *stored())))
     answer = st.container()
     subject, how, chosen = _choose(found)
