@@ -6,11 +6,12 @@ import streamlit as st
 
 from app import session
 from kernels.problem import Refused
+from profiler.codec import NotARun
 from profiler.compile_job import CompileJob
 from profiler.grid import Grid
 from profiler.resources import Configuration
 from profiler.store import StoreError
-from profiler.sweep import create
+from profiler.sweep import Sweep, all_sweeps, create, open_sweep, read_plan
 from profiler.sweep_job import LocalDevices, SweepJob
 
 _COMPILE = "blocks.compile-job"
@@ -30,12 +31,25 @@ def compiling() -> CompileJob | None:
 
 
 def start_sweep(grid: Grid, device: str, timeout: float) -> None:
-    """Measure a grid on a device of this host; what cannot be begun is said above the page."""
+    """Measure a grid on a device of this host, or go on with it; what cannot be begun is said above the page."""
     session.dismiss()
     try:
-        _sweeps().append(SweepJob(create(grid), LocalDevices([device], timeout=timeout)))
+        sweep = unfinished(grid) or create(grid)
+        _sweeps().append(SweepJob(sweep, LocalDevices([device], timeout=timeout)))
     except (Refused, StoreError) as fault:
         session.notify("error", str(fault))
+
+
+def unfinished(grid: Grid) -> Sweep | None:
+    """The newest saved sweep of exactly this grid that has cells left, if nobody else runs it."""
+    for folder in all_sweeps():
+        try:
+            if read_plan(folder).grid() == grid and (found := open_sweep(folder)).left():
+                with found.held():
+                    return found
+        except (Refused, StoreError, NotARun):
+            continue  # the Runs page says what is wrong with it
+    return None
 
 
 def sweeping() -> SweepJob | None:

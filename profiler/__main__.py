@@ -1,4 +1,4 @@
-"""The command line: python -m profiler doctor | run | audit | report | schedule | list."""
+"""The command line: python -m profiler doctor | run | sweep | resources | audit | report | schedule | list | export."""
 
 import json
 import subprocess

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Column, Table
 from rich.text import Text
@@ -47,18 +46,6 @@ def _name(run: Run) -> str:
     """The kernel, and its order if that is another than the usual one."""
     tile = run.workload.tile
     return run.workload.kernel if tile is None or tile.order == LINEAR else f"{run.workload.kernel}, {tile.order}"
-
-
-def stored_table(runs: Sequence[Run], folder: Path) -> Table:
-    """One row for each Run, with the name of its file."""
-    table = Table(caption=Text(f"in {folder}"))
-    for title in ("file", "kernel", "problem", "device"):
-        table.add_column(title, overflow="fold")
-    for run in runs:
-        workload = run.workload
-        cells = (f"{run.id}.json", _name(run), workload.problem.label, run.device.name)
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
 
 
 def spell(measurement: Measurement | None) -> str:

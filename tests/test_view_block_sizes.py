@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import block_measured, block_pages
+from app import block_jobs, block_measured, block_pages
 from app.block_board import Subject
+from app.block_buttons import BLOCKS
 from app.block_measured import failures_of, of_runs, of_subject, stored
 from app.block_progress import compile_words, sweep_words
 from app.block_targets import default_targets, targets
@@ -69,7 +70,7 @@ def compilable(*gpus: str) -> int:
     """How many of the 25 usual tiles are not refused before they are compiled, over these GPUs."""
     count = 0
     for gpu in gpus:
-        for m, n in itertools.product(view.BLOCKS, view.BLOCKS):
+        for m, n in itertools.product(BLOCKS, BLOCKS):
             with contextlib.suppress(Refused):
                 all_kernels()["flash"].refuse(PROBLEM, tile(m, n), gpu_target(gpu).limits)
                 count += 1
@@ -165,7 +166,7 @@ def test_choices_outlive_other_pages() -> None:
     app.selectbox(key="blocks.warps").set_value(8).run()
     assert app.selectbox(key="blocks.warps").value == 8
     assert "25 tiles" not in shown(app)  # nothing was measured at 8 warps
-    assert app.session_state["blocks.kept.warps"] == 8
+    assert app.session_state["kept.blocks.warps"] == 8
 
 
 def test_each_gpu_is_offered_once() -> None:
@@ -217,3 +218,16 @@ def test_a_table_of_the_current_tile() -> None:
     cells = {row[0]: row[1] for row in found.rows}
     assert (cells["Time"], cells["L2↔SM"], cells["HBM"], cells["CTAs per SM"]) == ("1.30 ms", "2.70 GB", "135 MB", "–")
     assert block_pages.tile_table(boards, tile(16, 16)) is None
+
+
+def test_a_sweep_that_was_stopped_is_taken_up_and_a_finished_one_is_not(runs: Path) -> None:
+    grid = Grid({"kernel": ("naive",), "heads": (1,), "seq_len_q": (16,), "head_dim": (16,), "seed": (0, 1)})
+    assert block_jobs.unfinished(grid) is None
+    sweep = create(grid)
+    assert block_jobs.unfinished(grid) == sweep
+    assert block_jobs.unfinished(Grid(grid.given, "seed < 5")) is None
+    with sweep.held():
+        assert block_jobs.unfinished(grid) is None
+    for cell in sweep.cells:
+        save(replace(fake_runs.cpu_run(), id=sweep.run_id(cell)), sweep.runs)
+    assert block_jobs.unfinished(grid) is None

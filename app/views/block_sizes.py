@@ -6,31 +6,25 @@ from typing import TypeVar
 
 import streamlit as st
 
-from app import block_code, block_jobs, block_pages, block_progress, form, form_values, page, session
+from app import block_buttons, block_code, block_pages, block_progress, form, form_values, page
 from app.block_board import Board, Measured, Subject, board
 from app.block_measured import failures_of, of_runs, of_subject, stored
 from app.block_quantities import COMPILED_HERE, QUANTITIES, REQUESTED, TIME
 from app.block_targets import Target, default_targets, targets
-from app.cost import refusal
-from app.devices import devices, free_bytes
+from app.keep import keep, kept
 from app.picture import Sheet
-from app.style import Theme, roughly
+from app.style import Theme
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, TileConfig
 from profiler.compile_pool import known
-from profiler.grid import Grid
-from profiler.resources import Configuration, configurations
 from profiler.run import Run
-from profiler.sweep_cost import estimate
-from profiler.workload import CPU, workloads
 
 TITLE = "Block sizes"
 ICON = ":material/grid_on:"
 ORDER = 50
-BLOCKS = (16, 32, 64, 128, 256)
 WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
 MOST_GPUS = 4
-MAP, SCATTER = "blocks.map", "blocks.scatter"
+GPUS, QUANTITY, MAP = "blocks.gpus", "blocks.quantity", "blocks.map"
 OF_FORM = "of the form"
 SMALL = AttentionProblem(1, 2, 2, 512, 512, 64, "float16")  # before the form has been drawn
 T = TypeVar("T")
@@ -53,7 +47,7 @@ def render(runs: tuple[Run, ...]) -> None:
     with answer:
         page.headline(block_pages.headline(boards, subject, how, next(iter(everything), None)))
         page.figures(block_pages.figures(boards))
-    _ask_for_more(subject, tiles, chosen)
+    block_buttons.draw(subject, tiles, [target.gpu for target in chosen])
     block_progress.draw()
     if not boards:
         page.empty("Choose a GPU: one that is here to measure on, any to compile for.")
@@ -73,17 +67,17 @@ def _choose(found: Sequence[Measured]) -> tuple[Subject, TileConfig, list[Target
     asked, tile = _asked()
     kernel_at, problem_at, warps_at, stages_at, gpus_at = st.columns([2, 4.2, 1.5, 1.5, 5], vertical_alignment="bottom")
     with kernel_at:
-        kernel = _kept("Kernel", "kernel", list(kernels), "flash", lambda name: kernels[name].title)
+        kernel = _choice("Kernel", "kernel", list(kernels), "flash", lambda name: kernels[name].title)
     problems = {OF_FORM: asked} | {
         one.workload.problem.label: one.workload.problem for one in found if one.workload.kernel == kernel
     }
     named = {OF_FORM: asked.label}
     with problem_at:
-        label = _kept("Problem", "problem", list(problems), OF_FORM, lambda name: named.get(name, name))
+        label = _choice("Problem", "problem", list(problems), OF_FORM, lambda name: named.get(name, name))
     with warps_at:
-        warps = _kept("num_warps", "warps", sorted({*WARPS, tile.num_warps}), tile.num_warps)
+        warps = _choice("num_warps", "warps", sorted({*WARPS, tile.num_warps}), tile.num_warps)
     with stages_at:
-        stages = _kept("num_stages", "stages", sorted({*STAGES, tile.num_stages}), tile.num_stages)
+        stages = _choice("num_stages", "stages", sorted({*STAGES, tile.num_stages}), tile.num_stages)
     order = tile.order if tile.order in kernels[kernel].orders else LINEAR
     subject = Subject(kernel, problems[label], order)
     offered = targets(subject, found)
@@ -98,26 +92,20 @@ def _asked() -> tuple[AttentionProblem, TileConfig]:
     return state.get("problem", SMALL), state.get("tile", TileConfig())
 
 
-def _kept(label: str, name: str, options: list[T], default: T, spell: Callable[[T], str] = str) -> T:
+def _choice(label: str, name: str, options: list[T], default: T, spell: Callable[[T], str] = str) -> T:
     """A choice that outlives its widget, which Streamlit forgets on other pages; `default` until one is made."""
-    key, store = f"blocks.{name}", f"blocks.kept.{name}"
-    kept = st.session_state.get(store, default)
-    st.session_state[key] = kept if kept in options else default
-    chosen: T = st.selectbox(label, options, key=key, format_func=spell, on_change=_keep, args=(key, store))
+    key = f"blocks.{name}"
+    wanted = kept(key, default)
+    st.session_state[key] = wanted if wanted in options else default
+    chosen: T = st.selectbox(label, options, key=key, format_func=spell, on_change=keep, args=(key,))
     return chosen
-
-
-def _keep(key: str, store: str) -> None:
-    st.session_state[store] = st.session_state[key]
 
 
 def _gpus(offered: dict[str, Target]) -> list[str]:
     """The titles of the GPUs to show side by side."""
-    key, store = "blocks.gpus", "blocks.kept.gpus"
-    kept = [title for title in st.session_state.get(store, default_targets(offered)) if title in offered]
-    st.session_state[key] = kept
+    st.session_state[GPUS] = [title for title in kept(GPUS, default_targets(offered)) if title in offered]
     chosen: list[str] = st.multiselect(
-        "GPUs", list(offered), key=key, max_selections=MOST_GPUS, on_change=_keep, args=(key, store),
+        "GPUs", list(offered), key=GPUS, max_selections=MOST_GPUS, on_change=keep, args=(GPUS,),
         help="Those that are here can be measured on; for every one of them the kernel can be compiled.",
     )  # fmt: skip
     return chosen
@@ -125,7 +113,10 @@ def _gpus(offered: dict[str, Target]) -> list[str]:
 
 def _tiles(how: TileConfig, subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
     """The tiles of the map: every BLOCK_M with every BLOCK_N that is asked for, and those that were measured."""
-    sizes = [_sizes("BLOCK_M", subject.problem.seq_len_q), _sizes("BLOCK_N", subject.problem.seq_len_kv)]
+    sizes = [
+        block_buttons.sizes("BLOCK_M", subject.problem.seq_len_q),
+        block_buttons.sizes("BLOCK_N", subject.problem.seq_len_kv),
+    ]
     asked = [TileConfig(m, n, how.num_warps, how.num_stages, how.order) for m, n in product(*sizes)]
     known_tiles = [tile for tile in _all_tiles(subject, found) if (tile.num_warps, tile.num_stages) == _pair(how)]
     return list(dict.fromkeys((*asked, *known_tiles)))
@@ -133,12 +124,6 @@ def _tiles(how: TileConfig, subject: Subject, found: Sequence[Measured]) -> list
 
 def _pair(tile: TileConfig) -> tuple[int, int]:
     return tile.num_warps, tile.num_stages
-
-
-def _sizes(name: str, rows: int) -> list[int]:
-    """The blocks that were asked for along one side; those of BLOCKS that the problem fills, if none were."""
-    usual = [block for block in BLOCKS if block < 2 * rows] or [BLOCKS[0]]
-    return sorted(st.session_state.get(f"blocks.kept.{name}") or usual)
 
 
 def _all_tiles(subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
@@ -149,24 +134,12 @@ def _all_tiles(subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
 
 def _board(subject: Subject, tiles: Sequence[TileConfig], target: Target, found: Sequence[Measured]) -> Board:
     own = [one for one in of_subject(found, subject) if one.device in target.names and one.workload.on_gpu]
-    compiled = {one.tile: resources for one, resources in known(_configurations(subject, tiles, target)).items()}
+    compiled = {
+        one.tile: resources for one, resources in known(block_buttons.to_compile(subject, tiles, target.gpu)).items()
+    }
     failed = failures_of(subject) if target.device else {}
     is_here = bool(target.device)
     return board(subject, tiles, target.title, target.gpu, own, compiled, failed, is_here, target.why)
-
-
-def _configurations(subject: Subject, tiles: Sequence[TileConfig], target: Target) -> list[Configuration]:
-    """What is to be compiled for a GPU: the tiles that the kernel uses as they are."""
-    if target.gpu is None:
-        return []
-    wanted = []
-    for tile in tiles:
-        try:
-            found = configurations(subject.kernel, subject.problem, [tile], [target.gpu.compute_capability])
-        except Refused:
-            continue  # the board says why
-        wanted += [one for one in found if one.tile == tile]
-    return wanted
 
 
 def _current(how: TileConfig) -> TileConfig:
@@ -175,85 +148,16 @@ def _current(how: TileConfig) -> TileConfig:
     return TileConfig(tile.BLOCK_M, tile.BLOCK_N, how.num_warps, how.num_stages, how.order)
 
 
-def _ask_for_more(subject: Subject, tiles: Sequence[TileConfig], chosen: Sequence[Target]) -> None:
-    """Buttons that compile and measure what is not known yet, and the tiles that they are for."""
-    wanted = [one for target in chosen for one in _configurations(subject, tiles, target)]
-    at_hand = known(wanted)
-    missing = [one for one in dict.fromkeys(wanted) if one not in at_hand]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="bs-ask-for-more"):
-        with st.popover("Tiles", icon=":material/grid_on:"):
-            for name, rows in (("BLOCK_M", subject.problem.seq_len_q), ("BLOCK_N", subject.problem.seq_len_kv)):
-                _sides(name, rows)
-        busy = block_jobs.compiling() is not None
-        label = f"Compile {len(missing)} for {_gpus_of(missing)}" if missing else "All compiled"
-        st.button(
-            label, icon=":material/memory:", disabled=busy or not missing, key="blocks.compile",
-            on_click=block_jobs.start_compiling, args=(missing,),
-        )  # fmt: skip
-        _measure_button(subject, tiles)
-
-
-def _sides(name: str, rows: int) -> None:
-    key, store = f"blocks.{name}", f"blocks.kept.{name}"
-    st.session_state[key] = _sizes(name, rows)
-    options = sorted({4, 8, *BLOCKS, 512, *_sizes(name, rows)})
-    st.pills(name, options, selection_mode="multi", key=key, on_change=_keep, args=(key, store))
-
-
-def _gpus_of(missing: Sequence[Configuration]) -> str:
-    capabilities = dict.fromkeys(one.compute_capability for one in missing)
-    return ", ".join("sm_" + "".join(map(str, capability)) for capability in capabilities)
-
-
-def _measure_button(subject: Subject, tiles: Sequence[TileConfig]) -> None:
-    device = str(form_values.values()["device"])
-    if device not in devices():
-        return
-    reasons = [_why_not(subject, tile, device) for tile in tiles]
-    grid = _grid(subject, tiles)
-    able = [reason for reason in reasons if not reason]
-    where = "the CPU, interpreted" if device == CPU else devices()[device].name
-    busy = session.job() is not None or block_jobs.sweeping() is not None
-    took = f", roughly {roughly(estimate(grid, device != CPU, 1))}" if able else ""
-    st.button(
-        f"Measure {len(able)} on {where}{took}" if able else f"Measure on {where}",
-        icon=":material/speed:", disabled=busy or not able, key="blocks.measure",
-        on_click=block_jobs.start_sweep, args=(grid, device, float(str(form_values.values()["timeout"]))),
-        help=None if able else next(iter(reasons), None),
-    )  # fmt: skip
-
-
-def _why_not(subject: Subject, tile: TileConfig, device: str) -> str:
-    """Why a tile cannot be measured on a device; empty where it can."""
-    try:
-        wanted = workloads((subject.kernel,), subject.problem, tile, device, trace=None)
-    except Refused as refused:
-        return str(refused)
-    return refusal(wanted, devices()[device], free_bytes(device))
-
-
-def _grid(subject: Subject, tiles: Sequence[TileConfig]) -> Grid:
-    """The tiles as a grid of one kernel and problem."""
-    problem, form = subject.problem, form_values.values()
-    shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
-    given = {"kernel": (subject.kernel,)} | {name: (getattr(problem, name),) for name in shape}
-    for name in ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "order"):
-        given[name] = tuple(sorted({getattr(tile, name) for tile in tiles}))
-    given |= {"l2": (str(form["l2"]),), "repeats": (int(str(form["repeats"])),), "seed": (int(str(form["seed"])),)}
-    return Grid(given)
-
-
 def _map(boards: list[Board], current: TileConfig, how: TileConfig) -> None:
     keys = [key for key in QUANTITIES if any(cell.value(key) is not None for one in boards for cell in one.cells)]
-    store = "blocks.kept.quantity"
     default = next((key for key in (TIME, *COMPILED_HERE, REQUESTED) if key in keys), REQUESTED)
-    shown = st.session_state.get(store, default)
-    st.session_state["blocks.quantity"] = shown if shown in keys else default
-    item = block_pages.heat(boards, st.session_state["blocks.quantity"], page.theme(), current)
+    wanted = kept(QUANTITY, default)
+    st.session_state[QUANTITY] = shown = wanted if wanted in keys else default
+    item = block_pages.heat(boards, shown, page.theme(), current)
     with page.card(item.title, item.caption, sources=item.sources):
         st.pills(
-            "Quantity", keys or [REQUESTED], key="blocks.quantity", format_func=lambda key: QUANTITIES[key].title,
-            label_visibility="collapsed", on_change=_keep, args=("blocks.quantity", store), required=True,
+            "Quantity", keys or [REQUESTED], key=QUANTITY, format_func=lambda key: QUANTITIES[key].title,
+            label_visibility="collapsed", on_change=keep, args=(QUANTITY,), required=True,
         )  # fmt: skip
         st.plotly_chart(
             item.chart, key=MAP, theme=None, config=page.CHART_CONFIG, on_select=lambda: _clicked(how),
