@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -119,7 +120,12 @@ class Scale:
 
 def shade(place: float, quantity: Quantity, theme: Theme) -> str:
     """The colour of a place on a Scale: the better the further from the background, the larger where none is better."""
-    return ramp(theme, SHADES)[round((1 - place if quantity.better == LESS else place) * (SHADES - 1))]
+    return _ramp(theme)[round((1 - place if quantity.better == LESS else place) * (SHADES - 1))]
+
+
+@cache
+def _ramp(theme: Theme) -> list[str]:
+    return ramp(theme, SHADES)
 
 
 def _traces(
