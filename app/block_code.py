@@ -1,5 +1,7 @@
 """The code of a compiled tile: TTGIR, PTX or SASS, to read and to download."""
 
+from functools import lru_cache
+
 import streamlit as st
 
 from app import page
@@ -45,6 +47,6 @@ def _show(found: Resources, launch: LaunchResources, kind: str, tile: TileConfig
     st.code(text[:MOST_SHOWN], language=None, height=420)
 
 
-@st.cache_data(show_spinner="Disassembling", max_entries=8)
+@lru_cache(maxsize=8)
 def _code(found: Resources, launch: LaunchResources, kind: str) -> str:
     return code_of(found, launch, kind)

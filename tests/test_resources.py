@@ -299,7 +299,9 @@ def test_a_killed_process_costs_only_its_configuration(tmp_path: Path, monkeypat
 
     killer = threading.Thread(target=kill)
     killer.start()
-    first, second = compile_all(CHOSEN[:2], processes=1)
+    # It takes seconds, so that the process is at it when it is killed.
+    long = Configuration("flash", AttentionProblem(1, 1, 1, 512, 512, 128), TileConfig(128, 128, 4, 3), (8, 0))
+    first, second = compile_all([long, FLASH], processes=1)
     killer.join()
     assert "was killed by SIGKILL (the system may be out of memory)" in first.reason and not first.is_refused
     assert second.reason == "" and second.launches
