@@ -72,6 +72,11 @@ def mask_constants(problem: AttentionProblem, finite: bool) -> dict[str, bool]:
     }
 
 
+def has_partial_tiles(problem: AttentionProblem, tile: TileConfig) -> bool:
+    """Whether some KV tile needs a mask: the problem has one, or the last tile reaches beyond the keys."""
+    return problem.is_masked or problem.seq_len_kv % tile.BLOCK_N != 0
+
+
 def trace_arguments(problem: AttentionProblem, unused: torch.Tensor, trace: StateTrace | None) -> tuple[object, ...]:
     """What record_state is given: m_ptr to scores_ptr, then trace_bh to score_stop; `unused` without a trace."""
     if trace is None:

@@ -26,6 +26,7 @@ import triton.language as tl
 
 from kernels.launching import (
     TritonLaunch,
+    has_partial_tiles,
     meta_tensors,
     outputs,
     problem_arguments,
@@ -59,7 +60,7 @@ def flash_forward(
     acc_tile, acc_start, acc_stride, score_start, score_stop,
     sm_ptr, start_ptr, end_ptr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, ORDER: tl.constexpr,
-    ONCE: tl.constexpr,
+    ONCE: tl.constexpr, PARTIAL: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
     TRACE: tl.constexpr, TIMELINE: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +96,7 @@ def flash_forward(
     m_i, l_i, acc = stream_tiles(
         q, k_rows, v_rows, stride_ks, stride_vs, start_m, offs_m, offs_d, mask_d, bounds, backward,
         seq_len_q, seq_len_kv, window, sm_scale, head_dim, bh == trace_bh, record,
-        BLOCK_M, BLOCK_N, HEAD_DIM, ORDER == SAWTOOTH, CAUSAL, WINDOW, GUARD_V, UPCAST, TRACE,
+        BLOCK_M, BLOCK_N, HEAD_DIM, ORDER == SAWTOOTH, PARTIAL, CAUSAL, WINDOW, GUARD_V, UPCAST, TRACE,
     )  # fmt: skip
 
     o, lse = divided(acc, m_i, l_i, sm_scale, UPCAST)
@@ -166,6 +167,7 @@ def launch_arguments(
         "ORDER": tile.order,
         # What a wave leaves of K and V in L2 is all that sawtooth gains: Q and O, which pass once, leave first.
         "ONCE": "evict_first" if tile.order == SAW else "",
+        "PARTIAL": has_partial_tiles(problem, tile),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
     }

@@ -25,6 +25,7 @@ import triton.language as tl
 
 from kernels.launching import (
     TritonLaunch,
+    has_partial_tiles,
     mask_constants,
     meta_tensors,
     outputs,
@@ -53,7 +54,7 @@ def split_forward(
     traced_m, traced_l, traced_alpha, traced_norm, traced_acc, traced_scores, trace_bh, row_start, row_stop,
     acc_tile, acc_start, acc_stride, score_start, score_stop,
     sm_ptr, start_ptr, end_ptr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, PARTIAL: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
     TRACE: tl.constexpr, TIMELINE: tl.constexpr,
 ):  # fmt: skip
@@ -91,7 +92,7 @@ def split_forward(
     m_i, l_i, acc = stream_tiles(
         q, k_rows, v_rows, stride_ks, stride_vs, start_m, offs_m, offs_d, mask_d, bounds, False,
         seq_len_q, seq_len_kv, window, sm_scale, head_dim, bh == trace_bh, record,
-        BLOCK_M, BLOCK_N, HEAD_DIM, False, CAUSAL, WINDOW, GUARD_V, UPCAST, TRACE,
+        BLOCK_M, BLOCK_N, HEAD_DIM, False, PARTIAL, CAUSAL, WINDOW, GUARD_V, UPCAST, TRACE,
     )  # fmt: skip
 
     row = (bh.to(tl.int64) * splits + share) * seq_len_q + offs_m
@@ -211,6 +212,7 @@ def split_arguments(
     )  # fmt: skip
     constants: dict[str, object] = {
         **tile_constants(problem, tile, finite),
+        "PARTIAL": has_partial_tiles(problem, tile),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
     }
