@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from app.block_board import Board, Cell
 from app.block_quantities import CTAS, L2_SM, QUANTITIES, RATE, REQUESTED, SPILLS, TIME
 
+ENOUGH_WARPS = 8  # on an SM: two for each sub-core
 SAME = 0.01  # within one percent two numbers of bytes or times say the same
 
 
@@ -27,16 +28,17 @@ def best(board: Board) -> Best | None:
     fitting = [cell for cell in board.cells if not cell.why_not and cell.value(CTAS) and cell.value(REQUESTED)]
     if not fitting:
         return None
-    # A CTA that has its SM alone leaves it idle while it waits; a spill goes through memory at every step.
+    # With fewer warps a sub-core idles whenever one waits; a spill goes through memory at every step.
     for demand in (_is_roomy, _spills_nothing, lambda cell: True):
         if found := [cell for cell in fitting if demand(cell)]:
-            first = min(found, key=lambda cell: (cell.value(REQUESTED), cell.value(SPILLS)))
+            # Of those that ask for as much, the one with the fewest steps.
+            first = min(found, key=lambda cell: (cell.value(REQUESTED), cell.value(SPILLS), -cell.tile.BLOCK_N))
             return Best(first, _why_modest(first, found, fitting), False)
     return None
 
 
 def _is_roomy(cell: Cell) -> bool:
-    return _spills_nothing(cell) and (cell.value(CTAS) or 0) >= 2
+    return _spills_nothing(cell) and (cell.value(CTAS) or 0) * cell.tile.num_warps >= ENOUGH_WARPS
 
 
 def _spills_nothing(cell: Cell) -> bool:
@@ -74,7 +76,9 @@ def _why_modest(first: Cell, found: Sequence[Cell], fitting: Sequence[Cell]) -> 
     )
     if len(found) == len(fitting) and not all(map(_is_roomy, found)):
         return f"{asked}; all of them spill."
-    also = ", spill nothing and keep two CTAs or more on an SM" if _is_roomy(first) else " and spill nothing"
+    also = (
+        f", spill nothing and keep {ENOUGH_WARPS} warps or more on an SM" if _is_roomy(first) else " and spill nothing"
+    )
     return f"{asked}{also}. Nothing was timed."
 
 

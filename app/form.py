@@ -45,9 +45,7 @@ def draw() -> None:
     _fields(next(iter(devices())))
     wanted, reason = check(values())
     if wanted:
-        # What pages show of schedules before anything has run.
-        st.session_state["problem"] = wanted[0].problem
-        st.session_state["tile"] = next((workload.tile for workload in wanted if workload.tile), TileConfig())
+        _tell_pages(wanted)
     with st.container(key="bs-dock"):
         if wanted:
             st.html(cost_html(cost(wanted), wanted[0].device))
@@ -67,6 +65,17 @@ def draw() -> None:
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(values()["timeout"]))
             st.rerun()
+
+
+def _tell_pages(wanted: tuple[Workload, ...]) -> None:
+    """What pages show of problems and tiles before anything has run; a page that follows the form is drawn anew."""
+    state = st.session_state
+    told = wanted[0].problem, next((workload.tile for workload in wanted if workload.tile), TileConfig())
+    is_news = (state.get("problem"), state.get("tile")) != told
+    is_first = "problem" not in state
+    state["problem"], state["tile"] = told
+    if is_news and not is_first and state.get("page-follows-form"):
+        st.rerun()
 
 
 def shows_others(wanted: tuple[Workload, ...], shown: tuple[Run, ...]) -> str:

@@ -26,6 +26,8 @@ def show() -> None:
         # Who left a page while it played comes back to one that stands still.
         player.stop()
         st.session_state["page"] = chosen.url_path
+    views = {view.__name__.rpartition(".")[2]: view for view in all_views()}
+    st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
         lines = [device_line(str(form_values.values()["device"]), session.job() is not None)]

@@ -73,7 +73,7 @@ def compiled(m: int, n: int, requested: float, ctas: int, spills: int = 0, why_n
         (
             [compiled(128, 64, 2e9, 2), compiled(256, 64, 1e9, 1), compiled(64, 64, 4e9, 4)],
             "128×64",
-            "the tiles that fit, spill nothing and keep two CTAs or more on an SM. Nothing was timed.",
+            "the tiles that fit, spill nothing and keep 8 warps or more on an SM. Nothing was timed.",
         ),
         (
             [compiled(128, 64, 2e9, 1), compiled(256, 64, 1e9, 1, spills=8)],
@@ -81,7 +81,8 @@ def compiled(m: int, n: int, requested: float, ctas: int, spills: int = 0, why_n
             "the tiles that fit and spill nothing. Nothing was timed.",
         ),
         ([compiled(128, 64, 2e9, 1, 8), compiled(256, 64, 1e9, 1, 16)], "256×64", "that fit; all of them spill."),
-        ([compiled(128, 64, 2e9, 2), compiled(256, 64, 1e9, 2, why_not="Too large.")], "128×64", "two CTAs or more"),
+        ([compiled(64, 32, 2e9, 2), compiled(64, 64, 2e9, 2), compiled(64, 128, 2e9, 1)], "64×64", "8 warps or more"),
+        ([compiled(128, 64, 2e9, 2), compiled(256, 64, 1e9, 2, why_not="Too large.")], "128×64", "8 warps or more"),
     ],
 )
 def test_untimed(cells: Sequence[Cell], name: str, words: str) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 from app import block_buttons, block_code, block_pages, block_progress, form, form_values, page
 from app.block_board import Board, Measured, Subject, board
 from app.block_measured import failures_of, of_runs, of_subject, stored
-from app.block_quantities import COMPILED_HERE, QUANTITIES, REQUESTED, TIME
+from app.block_quantities import OCCUPANCY, QUANTITIES, REQUESTED, TIME
 from app.block_targets import Target, default_targets, targets
 from app.keep import keep, kept
 from app.picture import Sheet
@@ -22,6 +22,7 @@ from profiler.run import Run
 TITLE = "Block sizes"
 ICON = ":material/grid_on:"
 ORDER = 50
+FOLLOWS_FORM = True  # its problem and tile are the form's
 WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
 MOST_GPUS = 4
 GPUS, QUANTITY, MAP = "blocks.gpus", "blocks.quantity", "blocks.map"
@@ -150,7 +151,7 @@ def _current(how: TileConfig) -> TileConfig:
 
 def _map(boards: list[Board], current: TileConfig, how: TileConfig) -> None:
     keys = [key for key in QUANTITIES if any(cell.value(key) is not None for one in boards for cell in one.cells)]
-    default = next((key for key in (TIME, *COMPILED_HERE, REQUESTED) if key in keys), REQUESTED)
+    default = next((key for key in (TIME, OCCUPANCY) if key in keys), REQUESTED)
     wanted = kept(QUANTITY, default)
     st.session_state[QUANTITY] = shown = wanted if wanted in keys else default
     item = block_pages.heat(boards, shown, page.theme(), current)

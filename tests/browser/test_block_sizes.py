@@ -35,7 +35,7 @@ def test_compile_open_the_code_and_choose_a_tile(page: "Page") -> None:
     page.get_by_role("button", name=re.compile("^Compile")).click()
     expect(page.locator("h1")).to_contain_text("looks best, untimed.")
     expect(page.get_by_role("button", name=re.compile("All compiled"))).to_be_disabled()
-    cells = page.locator(".st-key-bs-card-ctas-per-sm-by-tile text, .st-key-bs-card-registers-by-tile text")
+    cells = page.locator(".st-key-bs-card-occupancy-by-tile text")
     expect(cells.first).to_be_visible()
     # A click in the left upper cell of the first map: BLOCK_M 64, BLOCK_N 32.
     box = page.locator(".js-plotly-plot .xy").first.bounding_box()
@@ -61,8 +61,8 @@ def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
     expect(page.locator(".st-key-bs-sweep-progress")).to_have_count(0)
     (folder,) = (dashboard.runs / "sweeps").iterdir()
     assert len(list((folder / "runs").glob("*.json"))) == 2
-    fill(page, "seq_len", "4096")
-    choose_tiles(page, block_m=("256",), block_n=("256",))
+    fill(page, "seq_len", "1024")
+    choose_tiles(page, block_m=("16",), block_n=("16",))  # minutes of interpreting
     page.get_by_role("button", name=re.compile("^Measure 1")).click()
     stop = page.locator(".st-key-bs-sweep-progress").get_by_role("button", name="Stop")
     expect(stop).to_have_count(1)
@@ -70,3 +70,12 @@ def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
     expect(page.locator(".st-key-bs-notice")).to_contain_text("0 of 1 tiles measured")
     page.get_by_role("button", name="Dismiss").click()
     expect(page.get_by_role("button", **RUN)).to_be_enabled()
+
+
+def test_the_page_follows_the_form(page: "Page") -> None:
+    go_to(page, "Block sizes")
+    expect(page.locator(".bs-headline p")).to_contain_text("(1, 2, 512, 64)")
+    fill(page, "seq_len", "640")
+    expect(page.locator(".bs-headline p")).to_contain_text("(1, 2, 640, 64)")
+    fill(page, "seq_len", "704")
+    expect(page.locator(".bs-headline p")).to_contain_text("(1, 2, 704, 64)")
