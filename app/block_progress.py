@@ -13,7 +13,9 @@ _SEEN = "blocks.seen"
 
 
 def draw() -> None:
-    """Follow what runs until it is over; nothing where nothing does."""
+    """Follow what runs until it is over, and say how it ended; nothing where nothing does."""
+    if block_jobs.collect():
+        st.rerun()
     if block_jobs.compiling() is not None or block_jobs.sweeping() is not None:
         st.fragment(_follow, run_every=POLL_SECONDS)()
 
