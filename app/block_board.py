@@ -48,13 +48,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one Run found for one tile: values with their sources by name."""
+    """What one Run found for one tile: values with their sources by name. `recorded` is set for one that ships."""
 
     workload: Workload
     device: str
     created: str
     run_id: str
     found: Mapping[str, tuple[float, str]] = field(hash=False)
+    recorded: bool = False
 
 
 @dataclass(frozen=True)

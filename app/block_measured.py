@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.block_board import Measured, Subject
+from app.recorded import EXAMPLES
 from kernels.problem import Refused, TileConfig
 from profiler.catalogue import SOURCE, catalogue, quoted
 from profiler.codec import NotARun, decode
@@ -17,6 +18,7 @@ from profiler.sweep import FAILED, RUNS, all_sweeps, failures
 from profiler.workload import Workload
 
 NAMES = ("gpu_time_seconds", "l2_sm_bytes", "hbm_bytes")
+RECORDED = EXAMPLES / "sweeps"
 PARTS = ("hbm_read_bytes", "hbm_write_bytes")
 
 
@@ -31,12 +33,15 @@ def _of_run(run: Run) -> Measured:
         measurement = run.find(name)
         if measurement is not None and measurement.value is not None:
             found[name] = (measurement.value, measurement.source)
-    return Measured(run.workload, run.device.name, run.created, run.id, found)
+    return Measured(run.workload, run.device.name, run.created, run.id, found, bool(run.recorded))
 
 
 def stored() -> tuple[Measured, ...]:
-    """What all saved Runs of tiled kernels found, those of sweeps with them; files are read again once they change."""
-    folders = (runs_folder(), *(folder / RUNS for folder in all_sweeps()))
+    """What all saved Runs of tiled kernels found, those of sweeps and recorded ones with them.
+
+    Files are read again once they change.
+    """
+    folders = (RECORDED, runs_folder(), *(folder / RUNS for folder in all_sweeps()))
     return _stored(tuple((folder, _changed(folder)) for folder in folders))
 
 
@@ -53,21 +58,21 @@ def _stored(folders: tuple[tuple[Path, int], ...]) -> tuple[Measured, ...]:
     with catalogue([folder for folder, _ in folders]) as opened:
         known = [name for name in NAMES if name in opened.columns]
         numbers = [column for name in known for column in (quoted(name), quoted(name + SOURCE))]
-        columns = ", ".join(["workload", "device_name", "created", "id", *numbers])
+        columns = ", ".join(["workload", "device_name", "created", "id", "recorded", *numbers])
         rows = opened.where("BLOCK_M IS NOT NULL").project(columns).fetchall()
     return tuple(one for row in rows if (one := _of_row(row, known)) is not None)
 
 
 def _of_row(row: Sequence[Any], known: Sequence[str]) -> Measured | None:
     """A row as Measured; None where its Workload is none, which opening its file would say."""
-    workload, device, created, run_id, *numbers = row
+    workload, device, created, run_id, recorded, *numbers = row
     try:
         found = _workload(workload)
     except (NotARun, Refused, ValueError):
         return None
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     values = {name: pair for name, pair in zip(known, pairs, strict=True) if pair[0] is not None}
-    return Measured(found, device, created, run_id, values)
+    return Measured(found, device, created, run_id, values, bool(recorded))
 
 
 @lru_cache(maxsize=20_000)

@@ -27,7 +27,7 @@ from profiler.run import Run
 
 FEWEST_TILES = 2  # that are worth a map
 NOTHING = "Nothing was measured or compiled yet of these tiles. Press Compile, or Measure."
-SMALL_PER_ROW = 6
+SMALL_PER_ROW = 7  # at most
 HEADS = (TIME, RATE, L2_SM, HBM, CTAS)
 
 
@@ -97,13 +97,14 @@ def overview(one: Board, theme: Theme, chosen: TileConfig | None) -> Picture | N
     keys = [key for key in QUANTITIES if any(cell.value(key) is not None for cell in one.cells)]
     if len(keys) < 2:
         return None
+    rows = -(-len(keys) // SMALL_PER_ROW)
     panels = [_small(one, key) for key in keys]
     sources = tuple(dict.fromkeys(source for key in keys for source in one.sources(key)))
     caption = (
         f"On {one.title}; BLOCK_M downwards, BLOCK_N across. A stronger colour is better, or more; bold: best tile."
     )
     return Picture(
-        "All quantities", caption, block_map(panels, theme, chosen, per_row=SMALL_PER_ROW, size=SMALL), sources
+        "All quantities", caption, block_map(panels, theme, chosen, per_row=-(-len(keys) // rows), size=SMALL), sources
     )
 
 

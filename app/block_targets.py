@@ -17,7 +17,8 @@ WITHOUT_ANY = ("a100", "h100")  # what is offered first where no GPU is here and
 class Target:
     """A GPU under its title. `gpu` is None where its limits are not known, and `why` says so.
 
-    `names` are those that its Runs give it, `device` is what it is called here, empty where it is not here.
+    `names` are those that its Runs give it, all of them `recorded` or none; `device` is what it is called here, empty
+    where it is not here.
     """
 
     title: str
@@ -25,6 +26,11 @@ class Target:
     why: str = ""
     names: tuple[str, ...] = ()
     device: str = ""
+    recorded: bool = False
+
+    def owns(self, one: Measured) -> bool:
+        """Whether that was measured on it."""
+        return one.workload.on_gpu and one.device in self.names and one.recorded == self.recorded
 
 
 def targets(subject: Subject, found: Sequence[Measured]) -> dict[str, Target]:
@@ -35,11 +41,11 @@ def targets(subject: Subject, found: Sequence[Measured]) -> dict[str, Target]:
             gpu, why = target_of(info)
             title = f"{info.name}, {info.device}" if info.name in offered else info.name
             offered[title] = Target(title, gpu, why, (info.name,), info.device)
-    seen = {name for target in offered.values() for name in target.names}
     for one in of_subject(found, subject):
-        if one.workload.on_gpu and one.device not in seen:
-            seen.add(one.device)
-            offered[one.device] = _measured_elsewhere(one.device)
+        if one.workload.on_gpu and not any(target.owns(one) for target in offered.values()):
+            target = _measured_elsewhere(one.device, one.recorded)
+            offered[target.title] = target
+    seen = {name for target in offered.values() for name in target.names}
     for name, spec in GPUS.items():
         if not seen.intersection(f"{vendor}{known}" for known in spec.nvml_names for vendor in ("", "NVIDIA ")):
             offered[spec.title] = Target(spec.title, gpu_target(name))
@@ -52,9 +58,11 @@ def default_targets(offered: dict[str, Target]) -> list[str]:
     return known[:2] or [GPUS[name].title for name in WITHOUT_ANY]
 
 
-def _measured_elsewhere(name: str) -> Target:
+def _measured_elsewhere(name: str, recorded: bool) -> Target:
+    title = f"{name} (recorded)" if recorded else name
     spec = find_spec(name)
     key = next((key for key, known in GPUS.items() if known is spec), None)
     if key is None:
-        return Target(name, None, f"{name} is not in the table of GPUs, so nothing can be compiled for it", (name,))
-    return Target(name, gpu_target(key), "", (name,))
+        why = f"{name} is not in the table of GPUs, so nothing can be compiled for it"
+        return Target(title, None, why, (name,), recorded=recorded)
+    return Target(title, gpu_target(key), "", (name,), recorded=recorded)

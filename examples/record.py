@@ -93,13 +93,14 @@ def main() -> None:
         status = worker.submit(RECORDINGS[name].workloads()).wait()
         if status.state != "done":
             raise SystemExit(f"{name}: {status.error}")
-        runs = [_labelled(load(runs_folder() / f"{run_id}.json")[0]) for run_id in status.run_ids]
+        runs = [labelled(load(runs_folder() / f"{run_id}.json")[0]) for run_id in status.run_ids]
         (folder / f"{name}.json").write_text(to_json(runs), encoding="utf-8")
         print(name, runs[0].workload.problem.label, flush=True)
     worker.stop()
 
 
-def _labelled(run: Run) -> Run:
+def labelled(run: Run) -> Run:
+    """The Run, marked as one that ships."""
     versions = f"driver {run.device.driver}, torch {run.environment['torch']}, triton {run.environment['triton']}"
     return replace(run, recorded=f"Recorded on an {run.device.name}, {versions}, {run.created[:10]}")
 

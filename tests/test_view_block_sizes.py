@@ -178,6 +178,15 @@ def test_each_gpu_is_offered_once() -> None:
     assert default_targets(offered) == ["NVIDIA H200", "NVIDIA H900"]
 
 
+def test_recorded_runs_stand_apart() -> None:
+    own, recorded = measured(64, 64, 1.0), replace(measured(64, 64, 2.0), recorded=True)
+    offered = targets(FLASH, [recorded, own])
+    assert list(offered)[:2] == ["NVIDIA H200 (recorded)", "NVIDIA H200"] and "H200 SXM" not in offered
+    for title, seconds in (("NVIDIA H200 (recorded)", 2e-3), ("NVIDIA H200", 1e-3)):
+        (cell,) = view._board(FLASH, [tile(64, 64)], offered[title], [recorded, own]).cells
+        assert cell.value("gpu_time_seconds") == seconds
+
+
 def test_the_report_has_the_tiles_of_its_runs() -> None:
     found = view.sheet(THREE, LIGHT)
     assert found.headline is not None and found.headline.sentence == "128×128 is fastest: 1.10 ms, 500 TFLOP/s."

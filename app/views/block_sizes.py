@@ -134,7 +134,7 @@ def _all_tiles(subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
 
 
 def _board(subject: Subject, tiles: Sequence[TileConfig], target: Target, found: Sequence[Measured]) -> Board:
-    own = [one for one in of_subject(found, subject) if one.device in target.names and one.workload.on_gpu]
+    own = [one for one in of_subject(found, subject) if target.owns(one)]
     compiled = {
         one.tile: resources for one, resources in known(block_buttons.to_compile(subject, tiles, target.gpu)).items()
     }
