@@ -22,8 +22,8 @@ def values(name: str, text: str, read: Callable[[str, str], T]) -> tuple[T, ...]
         raise Refused(f"{name} is {text[:40]!r}; give values with commas between them, or a range such as 16:256:*2.")
     found: dict[T, None] = {}
     for part in parts:
-        for word in _range(name, part) if ":" in part else (part,):
-            found[read(name, word)] = None
+        for spelled in _range(name, part) if ":" in part and read in (whole, whole_or_none) else (part,):
+            found[read(name, spelled)] = None
             if len(found) > MAX_VALUES:
                 raise Refused(f"{name} has more than {MAX_VALUES:,} values; give a larger step.")
     return tuple(found)

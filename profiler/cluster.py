@@ -19,7 +19,7 @@ from profiler.worker import DEFAULT_TIMEOUT
 from profiler.workload import CPU
 
 AUTO = "auto"
-ANSWER_SECONDS = 9.0
+ANSWER_SECONDS = 8.0
 MAX_UNFIT = 3  # times in a row that a node cannot measure
 HOW = "Give HOST:PORT of its head, as `ray start --head` tells it, on a machine that belongs to the cluster"
 

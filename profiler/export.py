@@ -9,7 +9,7 @@ import duckdb
 
 from profiler.catalogue import NEWEST_FIRST, Catalogue, quoted
 from profiler.measured_rows import measurements
-from profiler.store import StoreError
+from profiler.store import StoreError, require_ordinary
 
 FORMATS = PARQUET, CSV = "parquet", "csv"
 TABLES = RUNS, MEASUREMENTS = "runs", "measurements"
@@ -54,7 +54,8 @@ def _inert(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _move(written: Path, target: Path) -> None:
-    """Copy beside the target, flush to the disk, then rename over it."""
+    """Copy beside the target, flush to the disk, then rename over it, if it is nothing but a file."""
+    require_ordinary(target)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as copy, written.open("rb") as rows:

@@ -31,6 +31,8 @@ def export_runs(
         raise StoreError(f"{target} is a folder; name a file.")
     require_writable(target.absolute().parent)
     folders, files = _divided(places or [runs_folder()])
+    if is_read(target, folders, files):
+        raise Refused(f"{target} is one of the files that are exported; name another.")
     with catalogue(folders, files) as saved:
         print_faults(saved.faults)
         if count(saved.runs) == 0:
@@ -48,6 +50,13 @@ def export_runs(
 def _require_known(option: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         raise Refused(f"{option} is {given[:40]!r}; choose {' or '.join(known)}.")
+
+
+def is_read(target: Path, folders: list[Path], files: list[Path]) -> bool:
+    """Whether the target is among what is read."""
+    resolved = target.resolve()
+    inside = resolved.suffix == ".json" and resolved.parent in [folder.resolve() for folder in folders]
+    return inside or resolved in [file.resolve() for file in files]
 
 
 def _divided(places: list[Path]) -> tuple[list[Path], list[Path]]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,12 +14,13 @@ import duckdb
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler import axes
 from profiler.axes import Value
+from profiler.catalogue import spelled
 from profiler.codec import encode
 from profiler.plausible import printable
 from profiler.workload import AUTO, CPU, TraceRequest, Workload, workloads
 
 MAX_COMBINATIONS, MAX_CELLS = 10_000_000, 100_000  # before and after the condition
-MAX_CONDITION = 1_000  # characters
+MAX_CONDITION, CONDITION_SECONDS = 1_000, 10.0  # characters, and how long it may take
 ID_DIGITS = 12
 
 
@@ -155,17 +157,32 @@ class Grid:
         )
         same = ", ".join(f"coalesce({name}, {other}) AS {name}" for name, other in SAME_AS.items())
         values = {name: list(self.values_of(name)) for name in AXES}
+        was_slow = threading.Event()
         with duckdb.connect(config={"enable_external_access": "false", "threads": "1"}) as base:
             base.execute("SET lock_configuration = true")
+            timer = threading.Timer(CONDITION_SECONDS, _interrupt, (base, was_slow))
+            timer.start()
             try:
                 grid = base.sql(f"SELECT * REPLACE ({same}) FROM {lists}", params=values)
                 kept = grid.filter(duckdb.SQLExpression(self.where)) if self.where.strip() else grid
                 return question(kept).fetchall()
+            except RuntimeError as error:  # what DuckDB makes of an interruption
+                if not was_slow.is_set():
+                    raise KeyboardInterrupt from error
+                raise self._too_slow() from None
             except (duckdb.Error, UnicodeError) as error:
+                if was_slow.is_set():
+                    raise self._too_slow() from None
                 reason = printable(str(error).partition("\n")[0], 160).rstrip("!.")
                 raise Refused(
-                    f"The condition {self.where[:80]!r} cannot be used ({reason}); it is SQL on {', '.join(AXES)}."
+                    f"The condition {self.where[:80]!r} cannot be used ({reason}); it is SQL on "
+                    f"{', '.join(map(spelled, AXES))}."
                 ) from None
+            finally:
+                timer.cancel()
+
+    def _too_slow(self) -> Refused:
+        return Refused(f"The condition {self.where[:80]!r} takes over {CONDITION_SECONDS:g} s; give a simpler one.")
 
     def cells(self, device: str = CPU) -> tuple[Cell, ...]:
         """One Cell for each combination that means something of its own, in the order of AXES."""
@@ -201,6 +218,11 @@ def read_axes(words: Mapping[str, Sequence[str]]) -> dict[str, tuple[Value, ...]
         name: tuple(AXES[name].read(name, word) for word in chosen) if name in AXES else tuple(chosen)
         for name, chosen in words.items()
     }
+
+
+def _interrupt(base: duckdb.DuckDBPyConnection, was_slow: threading.Event) -> None:
+    was_slow.set()
+    base.interrupt()
 
 
 def _id_of(data: Any) -> str:

@@ -68,6 +68,15 @@ class LaunchResources:
     programs: int
     code: Code
 
+    def __post_init__(self) -> None:
+        limits = {
+            "registers": (0, 2**16), "spill_bytes": (0, 2**30), "shared_memory": (0, 2**30),
+            "tensor_memory_columns": (0, 2**16), "num_warps": (1, 64), "programs": (1, 2**31),
+        }  # fmt: skip
+        for name, (low, high) in limits.items():
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} is {getattr(self, name)}, which no launch has.")
+
     @property
     def needs(self) -> CtaNeeds:
         """What one of its CTAs takes."""

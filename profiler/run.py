@@ -210,7 +210,9 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     if len(text) > MAX_FILE_BYTES:
         raise NotARun(f"The file is {len(text) / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        # Bytes in another encoding would be read too, but nothing else that reads Run files knows more than UTF-8.
+        spelled = text if isinstance(text, str) else text.decode("utf-8")
+        document = json.loads(spelled, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except NotARun:
         raise
     # Not UTF-8, not JSON, nested too deep, or a number of thousands of digits.
@@ -232,6 +234,15 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     for i, run in enumerate(runs):
         require_plausible(run, f"runs[{i}]")
     return runs
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a field that stands twice readers take one or the other."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise NotARun(f"The file has the field {max(names, key=names.count)[:40]!r} twice in one object.")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

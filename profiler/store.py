@@ -1,5 +1,6 @@
 """Runs as files: one JSON document for each Run, written atomically, listed newest first."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -85,7 +86,8 @@ def require_writable(folder: Path) -> None:
 
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
-    """Write beside the target, flush to the disk if `durable`, then rename over it."""
+    """Write beside the target, flush to the disk if `durable`, then rename over it, if it is nothing but a file."""
+    require_ordinary(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -97,6 +99,12 @@ def write_atomically(path: Path, text: str, durable: bool = True) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def require_ordinary(path: Path) -> None:
+    """Raise OSError where something stands at `path` that is no ordinary file: it is not to be replaced."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "what stands there is no ordinary file")
 
 
 def printable_name(path: Path) -> str:

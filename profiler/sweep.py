@@ -1,10 +1,12 @@
 """A sweep is a folder: its plan, a Run file for each cell that is done, a note for each that failed."""
 
+import hashlib
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +15,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from kernels.problem import Refused
+from profiler.catalogue import catalogue
 from profiler.codec import NotARun, decode, encode
-from profiler.grid import Cell, Grid, read_axes
-from profiler.plausible import printable
+from profiler.grid import MAX_CELLS, Cell, Grid, read_axes
+from profiler.plausible import CREATED, printable
 from profiler.run import MAX_FILE_BYTES
 from profiler.store import StoreError, printable_name, require_writable, runs_folder, write_atomically
 
 FORMAT_VERSION = 1
+PLAN_ID = re.compile(r"[A-Za-z0-9-]{1,60}")
 PLAN, RUNS, FAILED, LOCK = "sweep.json", "runs", "failed", ".lock"
 
 
@@ -34,6 +38,13 @@ class Plan:
     where: str
     trace: bool
     cells: int  # how many
+    digest: str  # of their ids
+
+    def __post_init__(self) -> None:
+        if not PLAN_ID.fullmatch(self.id) or not CREATED.fullmatch(self.created):
+            raise NotARun(f"its id {self.id[:40]!r} or its time {self.created[:40]!r} is none that a sweep has.")
+        if not 1 <= self.cells <= MAX_CELLS:
+            raise NotARun(f"it is of {self.cells} cells; a sweep has 1 to {MAX_CELLS:,}.")
 
     def grid(self) -> Grid:
         """The grid. Raises Refused."""
@@ -78,6 +89,15 @@ class Sweep:
         found = {path.stem.removeprefix(prefix) for path in self.runs.glob(f"{prefix}*.json")}
         return frozenset(found & self.by_id.keys())
 
+    def broken(self) -> dict[str, str]:
+        """Cells whose Run file cannot be read any more, by id, each with a sentence; every file is read for it."""
+        paths = {self.runs / f"{self.plan.id}-{cell}.json": cell for cell in self.done()}
+        with catalogue([], list(paths)) as read:
+            good = {path for (path,) in read.runs.project("path").fetchall()}
+            faults = {fault.partition(": ")[0]: fault for fault in read.faults}
+        unread = {path: cell for path, cell in paths.items() if str(path) not in good}
+        return {cell: faults.get(path.name, f"{path.name} cannot be read.") for path, cell in unread.items()}
+
     def failed(self) -> dict[str, Failure]:
         """Cells that failed and have no Run, by id; a note that cannot be read does not count, so its cell is asked."""
         found = {}
@@ -116,21 +136,34 @@ class Sweep:
 def create(grid: Grid, folder: Path | None = None) -> Sweep:
     """A new sweep in `folder`, by default one of its own beside the Runs. Raises Refused, StoreError."""
     cells = grid.cells()
+    if grid.where.strip() and list(grid.rows()) != list(grid.rows()):
+        raise Refused(f"The condition {grid.where[:80]!r} keeps other cells each time; give one that does not change.")
     if all(cell.workload is None for cell in cells):
         raise Refused(f"No cell of the grid can run. {cells[0].refused}")
     plan_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-sweep-{uuid.uuid4().hex[:8]}"
     folder = folder or sweeps_folder() / plan_id
-    plan = Plan(FORMAT_VERSION, plan_id, _now(), grid.words, grid.where, grid.trace, len(cells))
+    how = (grid.words, grid.where, grid.trace, len(cells), _digest(cells))
+    sweep = Sweep(folder, Plan(FORMAT_VERSION, plan_id, _now(), *how), cells)
     for part in (RUNS, FAILED):
         require_writable(folder / part)
-    _write(folder / PLAN, encode(plan))
-    return Sweep(folder, plan, cells)
+    with sweep.held():
+        # Another process may have been quicker.
+        if is_sweep(folder):
+            raise Refused(f"{folder} holds another sweep; choose another folder.")
+        _write(folder / PLAN, encode(sweep.plan))
+    return sweep
 
 
 def open_sweep(folder: Path) -> Sweep:
-    """A sweep that was begun. Raises Refused, StoreError or NotARun where the folder holds none."""
+    """A sweep that was begun. Raises Refused, StoreError or NotARun where the folder holds none, or another's cells."""
     plan = read_plan(folder)
-    return Sweep(folder, plan, plan.grid().cells())
+    cells = plan.grid().cells()
+    if _digest(cells) != plan.digest:
+        raise Refused(
+            f"The grid of {folder} no longer gives the cells that it was begun with: its plan was edited, or another "
+            "version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
+        )
+    return Sweep(folder, plan, cells)
 
 
 def is_sweep(folder: Path) -> bool:
@@ -155,7 +188,9 @@ def failures(folder: Path) -> list[Failure]:
     found = []
     for path in sorted((folder / FAILED).glob("*.json")):
         try:
-            found.append(decode(Failure, _read(path), path.name))
+            failure: Failure = decode(Failure, _read(path), path.name)
+            words = {printable(name): printable(word) for name, word in failure.values.items()}
+            found.append(replace(failure, values=words, reason=printable(failure.reason)))
         except (NotARun, StoreError):
             continue
     return found
@@ -189,6 +224,10 @@ def _write(path: Path, document: Any) -> None:
         write_atomically(path, json.dumps(document, ensure_ascii=False))
     except OSError as fault:
         raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
+
+
+def _digest(cells: tuple[Cell, ...]) -> str:
+    return hashlib.sha256(" ".join(cell.id for cell in cells).encode()).hexdigest()[:16]
 
 
 def _now() -> str:

@@ -91,8 +91,14 @@ def sweep(
     }
     grid = Grid(given, where, trace) if given or where or trace else None
     executor = _executor(device, workers, ray, timeout)
-    found = _take_up(out, grid) if out is not None and is_sweep(out) else _begin(out, grid, executor, yes)
+    if out is not None and is_sweep(out):
+        with Console(stderr=True).status("Working out the cells"):
+            found = _take_up(out, grid)
+    else:
+        found = _begin(out, grid, executor, yes)
     job = SweepJob(found, executor, retry_failed)
+    for sentence in job.broken:
+        print(f"{sentence} It is measured again.", file=sys.stderr)
     status = _follow(job)
     console = Console(stderr=as_json, highlight=False)
     _tell(console, found, status)
@@ -137,7 +143,8 @@ def _begin(folder: Path | None, grid: Grid | None, executor: Executor, yes: bool
         )
     if grid.count > CONFIRMED_CELLS and not yes:
         _confirm(grid, executor)
-    return create(grid, folder)
+    with Console(stderr=True).status(f"Working out {grid.count:,} cells"):
+        return create(grid, folder)
 
 
 def _confirm(grid: Grid, executor: Executor) -> None:
@@ -208,9 +215,8 @@ def _tell(console: Console, found: Sweep, status: SweepStatus) -> None:
     for sentence in filter(None, (status.error, "Stopped." if status.state == STOPPED else "")):
         print(sentence, file=sys.stderr)
     if status.left:
-        print(
-            f"{status.left:,} cells are left; `python -m profiler sweep --out {found.folder}` goes on.", file=sys.stderr
-        )
+        left = "1 cell is" if status.left == 1 else f"{status.left:,} cells are"
+        print(f"{left} left; `python -m profiler sweep --out {found.folder}` goes on.", file=sys.stderr)
 
 
 def _reasons(reasons: list[str]) -> Table:

@@ -18,7 +18,7 @@ from profiler.store import StoreError, require_writable
 from profiler.sweep import Sweep
 from profiler.turns import SweepStatus, Turns
 from profiler.worker import DEFAULT_TIMEOUT, START_TIMEOUT, Job, Worker, worker_for
-from profiler.workload import CPU
+from profiler.workload import CPU, require_known
 
 HELD_SECONDS = 2.0  # how long a sweep keeps a GPU before others get their turn
 
@@ -46,9 +46,10 @@ class SweepJob:
     def __init__(self, sweep: Sweep, executor: Executor, again: bool = False) -> None:
         self.sweep = sweep
         self._executor = executor
-        self._turns = Turns(sweep, again)
         self._held = sweep.held()
         self._held.__enter__()
+        self._turns = Turns(sweep, again)
+        self.broken = tuple(self._turns.broken.values())
         self._thread = threading.Thread(target=self._follow, name="sweep", daemon=True)
         self._thread.start()
 
@@ -84,6 +85,8 @@ class LocalDevices:
     ) -> None:
         if not timeout > 0:
             raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+        for device in devices:
+            require_known(device)
         count = len(os.sched_getaffinity(0)) if cpu_workers is None else cpu_workers
         if count < 1:
             raise Refused(f"The sweep has {count} workers; choose 1 or more.")
@@ -101,6 +104,9 @@ class LocalDevices:
     def run(self, turns: Turns) -> None:
         """See Executor."""
         workers = self._workers[: turns.waiting]
+        if not any(cell.workload for cell in turns.sweep.cells):
+            turns.take("nobody")  # which notes why each of them cannot be
+            return
         with self._guard:
             self._shares = [
                 Share(worker, turns, f"worker {i}", self._timeout, self._ahead) for i, worker in enumerate(workers)
@@ -127,7 +133,7 @@ class Share(Job):
     def __init__(self, worker: Worker, turns: Turns, name: str, timeout: float, ahead: CompileAhead) -> None:
         self._turns, self._name, self._ahead = turns, name, ahead
         self._held_since: float | None = None
-        super().__init__(worker, tuple(cell.workload for cell in turns.sweep.cells[:1] if cell.workload), timeout)
+        super().__init__(worker, tuple(cell.workload for cell in turns.sweep.cells if cell.workload)[:1], timeout)
 
     def _work(self) -> None:
         try:
@@ -158,8 +164,7 @@ class Share(Job):
             self._turns.done(self._name, cell)
 
     def _measure(self, cell: Cell) -> None:
-        if cell.workload is None:
-            raise Refused(cell.refused)
+        assert cell.workload is not None, "Turns hands out no other"
         workload, sweep = replace(cell.workload, device=self._worker.device), self._turns.sweep
         self._hold()
         self._ask(child.admit_all, (workload,), timeout=START_TIMEOUT)

@@ -50,12 +50,17 @@ class SweepStatus:
 
 
 class Turns:
-    """Hands out cells, and writes down what became of them; safe to use from threads."""
+    """Hands out cells, and writes down what became of them; safe to use from threads.
+
+    `broken` names cells whose Run files cannot be read any more; they are handed out again.
+    """
 
     def __init__(self, sweep: Sweep, again: bool = False) -> None:
         self.sweep = sweep
-        self._left = deque(sweep.left(again))
-        self._done = len(sweep.done())
+        self.broken = sweep.broken()
+        over = {cell.id for cell in sweep.left(again)} | self.broken.keys()
+        self._left = deque(cell for cell in sweep.cells if cell.id in over)
+        self._done = len(sweep.done() - self.broken.keys())
         self._failed = len(sweep.cells) - self._done - len(self._left)
         self._finished = 0
         self._running: dict[str, str] = {}
@@ -72,13 +77,19 @@ class Turns:
             return len(self._left)
 
     def take(self, who: str) -> Cell | None:
-        """The next cell for `who`; None where there is none, or nobody is to begin another."""
-        with self._guard:
-            if self._is_stopped or self._error or not self._left:
-                return None
-            cell = self._left.popleft()
-            self._running[who] = cell.label
-            return cell
+        """The next cell for `who`; None where there is none, or nobody is to begin another.
+
+        A cell that cannot be is noted as failed, and passed over.
+        """
+        while True:
+            with self._guard:
+                if self._is_stopped or self._error or not self._left:
+                    return None
+                cell = self._left.popleft()
+                self._running[who] = cell.label
+            if cell.workload is not None:
+                return cell
+            self.failed(who, cell, cell.refused)
 
     def note(self, who: str, what: str) -> None:
         """What `who` is doing."""
@@ -93,6 +104,7 @@ class Turns:
 
     def done(self, who: str, cell: Cell) -> None:
         """The cell has its Run."""
+        self.broken.pop(cell.id, None)
         self.sweep.forget_failure(cell)
         self._finish(who, failed=False)
 
@@ -118,7 +130,7 @@ class Turns:
 
     def end(self) -> None:
         """Everybody has gone home. Counted anew: who was stopped may have kept a Run and not come to say so."""
-        done, failed = len(self.sweep.done()), len(self.sweep.failed())
+        done, failed = len(self.sweep.done() - self.broken.keys()), len(self.sweep.failed())
         with self._guard:
             self._done, self._failed = done, failed
             self._running.clear()

@@ -48,8 +48,7 @@ class Workload:
     def __post_init__(self) -> None:
         if self.kernel not in all_kernels():
             raise Refused(f"Kernel {self.kernel!r} is not known; choose {', '.join(all_kernels())}.")
-        if self.device != CPU and not (self.device.startswith("cuda:") and self.device[5:].isdecimal()):
-            raise Refused(f"Device {self.device!r} is not known; choose cpu or cuda:0.")
+        require_known(self.device)
         if self.l2 not in ("cold", "warm"):
             raise Refused(f"l2 is {self.l2!r}; choose cold or warm.")
         if self.counters not in (AUTO, *LADDER):
@@ -95,6 +94,12 @@ class Workload:
     def on_gpu(self) -> bool:
         """False where the kernel runs through Triton's interpreter or on torch's CPU path."""
         return self.device != CPU
+
+
+def require_known(device: str) -> None:
+    """Raise Refused for what is no device's name."""
+    if device != CPU and not (device.startswith("cuda:") and device[5:].isdecimal()):
+        raise Refused(f"Device {device[:40]!r} is not known; choose cpu or cuda:0.")
 
 
 def workloads(

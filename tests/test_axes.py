@@ -54,6 +54,10 @@ def test_misspelled(text: str, words: str) -> None:
         values("--seq-len", text, whole)
 
 
+def test_a_word_has_no_range() -> None:
+    assert values("--kernel", "fl:ash", word) == ("fl:ash",)
+
+
 def test_a_flag_is_no_number() -> None:
     with pytest.raises(Refused, match="choose true, false"):
         values("--causal", "1", flag)

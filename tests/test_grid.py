@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from kernels.problem import Refused
+from profiler import grid as grid_module
 from profiler.grid import AXES, Grid, read_axes
 from profiler.sweep_cost import estimate
 
@@ -82,6 +83,12 @@ def test_a_combination_that_cannot_be_is_a_cell_with_its_reason() -> None:
 def test_what_is_no_grid(given: dict[str, tuple[int, ...]], words: str) -> None:
     with pytest.raises(Refused, match=words):
         Grid(given)
+
+
+def test_a_condition_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_module, "CONDITION_SECONDS", 0.3)
+    with pytest.raises(Refused, match=r"takes over 0\.3 s"):
+        Grid({"BLOCK_M": (16,)}, "(select count(*) from range(100000000000)) > 0").cells()
 
 
 def test_a_million_cells() -> None:

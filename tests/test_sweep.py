@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from kernels.problem import Refused
 from profiler.codec import NotARun
@@ -15,7 +16,7 @@ from profiler.sweep import Sweep, all_sweeps, create, failures, is_sweep, open_s
 from profiler.turns import SweepStatus, Turns
 from tests.fake_runs import cpu_run
 
-GRID = Grid({"heads": (1,), "seq_len_q": (64,), "head_dim": (16,), "BLOCK_M": (16, 32, 48), "BLOCK_N": (16, 32)})
+GRID = Grid({"heads": (1,), "seq_len_q": (64,), "head_dim": (16,), "BLOCK_M": (16, 32, 64), "BLOCK_N": (16, 32)})
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_folder_is_opened_as_it_was_made(sweep: Sweep) -> None:
     again = open_sweep(sweep.folder)
     assert again == sweep
     assert [cell.id for cell in again.left()] == [cell.id for cell in sweep.cells]
-    assert (read_plan(sweep.folder).cells, read_plan(sweep.folder).axes["BLOCK_M"]) == (6, ("16", "32", "48"))
+    assert (read_plan(sweep.folder).cells, read_plan(sweep.folder).axes["BLOCK_M"]) == (6, ("16", "32", "64"))
 
 
 def test_without_a_folder_it_stands_beside_the_runs(runs: Path) -> None:
@@ -70,6 +71,84 @@ def test_a_cell_that_succeeds_later_is_no_failure(sweep: Sweep) -> None:
 def test_a_note_that_cannot_be_read_is_asked_again(sweep: Sweep) -> None:
     (sweep.folder / "failed" / f"{sweep.cells[0].id}.json").write_text('{"cell": ')
     assert sweep.cells[0].id in {cell.id for cell in sweep.left()}
+
+
+def test_a_cell_that_cannot_be_is_noted_wherever_it_stands(tmp_path: Path) -> None:
+    for blocks in ((48, 16), (16, 48), (8, 48, 16)):
+        sweep = create(Grid(GRID.given | {"BLOCK_M": blocks, "BLOCK_N": (16,)}), tmp_path / str(blocks))
+        turns = Turns(sweep)
+        taken = []
+        while (cell := turns.take("somebody")) is not None:
+            taken.append(cell.workload.tile.BLOCK_M if cell.workload and cell.workload.tile else 0)
+        assert taken == [block for block in blocks if block != 48]
+        (failure,) = failures(sweep.folder)
+        assert "BLOCK_M is 48" in failure.reason and turns.status().failed == 1
+
+
+def test_a_run_file_that_cannot_be_read_is_named_and_measured_again(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    done = [finish(sweep, turns) for _ in range(4)]
+    paths = [sweep.runs / f"{sweep.plan.id}-{cell}.json" for cell in done]
+    paths[0].write_bytes(paths[0].read_bytes()[:100])
+    paths[1].write_text("")
+    again = Turns(open_sweep(sweep.folder))
+    assert again.broken.keys() == set(done[:2])
+    assert all(path.name in again.broken[cell] for path, cell in zip(paths[:2], done[:2], strict=True))
+    assert (again.status().done, again.waiting) == (2, 4)
+    assert finish(sweep, again) == done[0] and again.broken.keys() == {done[1]}
+    again.end()
+    assert again.status().done == 3
+
+
+def test_two_that_begin_at_once_are_one(tmp_path: Path) -> None:
+    create(GRID, tmp_path / "sweep")
+    with pytest.raises(Refused, match="holds another sweep; choose another folder"):
+        create(GRID, tmp_path / "sweep")
+    other = tmp_path / "other"
+    other.mkdir()
+    with FileLock(other / ".lock", timeout=0), pytest.raises(Refused, match="Another process is running the sweep"):
+        create(GRID, other)
+    assert not is_sweep(other)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("id", "/tmp/x", "none that a sweep has"),
+        ("id", "", "none that a sweep has"),
+        ("created", "yesterday", "none that a sweep has"),
+        ("cells", 0, "it is of 0 cells"),
+        ("cells", 10**30, "a sweep has 1 to 100,000"),
+    ],
+)
+def test_a_plan_that_cannot_be(sweep: Sweep, field: str, value: object, words: str) -> None:
+    plan = json.loads((sweep.folder / "sweep.json").read_text())
+    (sweep.folder / "sweep.json").write_text(json.dumps(plan | {field: value}))
+    with pytest.raises(NotARun, match=words):
+        read_plan(sweep.folder)
+
+
+def test_cells_that_are_no_longer_the_same_are_refused(sweep: Sweep) -> None:
+    plan = json.loads((sweep.folder / "sweep.json").read_text())
+    plan["axes"]["BLOCK_M"] = ["16"]
+    (sweep.folder / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(Refused, match="no longer gives the cells that it was begun with"):
+        open_sweep(sweep.folder)
+
+
+def test_a_condition_that_changes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="keeps other cells each time"):
+        create(Grid({"seed": tuple(range(200))}, "random() < 0.5"), tmp_path / "sweep")
+
+
+def test_a_failure_is_shown_without_control_characters(sweep: Sweep) -> None:
+    turns = Turns(sweep)
+    cell = turns.take("somebody")
+    assert cell is not None
+    turns.failed("somebody", cell, "It broke.")
+    note = sweep.folder / "failed" / f"{cell.id}.json"
+    note.write_text(note.read_text().replace("It broke.", "\\u001b[31mIt broke."))
+    assert sweep.failed()[cell.id].reason == "\N{REPLACEMENT CHARACTER}[31mIt broke."
 
 
 def test_foreign_files_are_no_cells(sweep: Sweep) -> None:
