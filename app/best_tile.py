@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.block_board import Board, Cell
-from app.block_quantities import CTAS, L2_SM, QUANTITIES, RATE, REQUESTED, SPILLS, TIME
+from app.block_quantities import CTAS, L2_SM, QUANTITIES, RATE, REQUESTED, SPILLS, TIME, WAVES
 
 ENOUGH_WARPS = 8  # on an SM: two for each sub-core
 SAME = 0.01  # within one percent two numbers of bytes or times say the same
@@ -12,22 +12,34 @@ SAME = 0.01  # within one percent two numbers of bytes or times say the same
 
 @dataclass(frozen=True)
 class Best:
-    """The cell, and a sentence on why; `is_measured` where time decided, else what the compiler and theory tell."""
+    """The cell, and a sentence on why; `is_measured` where time decided, else what the compiler and theory tell.
+
+    `is_alone` where no other tile was timed.
+    """
 
     cell: Cell
     sentence: str
     is_measured: bool
+    is_alone: bool = False
 
 
 def best(board: Board) -> Best | None:
     """The fastest tile where tiles were timed; else the one that asks for least of those that fit a GPU well."""
-    timed = [cell for cell in board.cells if cell.value(TIME) is not None]
+    timed = [cell for cell in board.cells if (cell.value(TIME) or 0.0) > 0.0]
     if timed:
         first = min(timed, key=lambda cell: cell.value(TIME) or 0.0)
-        return Best(first, _why_fastest(first, timed), True)
+        return Best(first, _why_fastest(first, timed), True, len(timed) == 1)
     fitting = [cell for cell in board.cells if not cell.why_not and cell.value(CTAS) and cell.value(REQUESTED)]
     if not fitting:
         return None
+    busy = [cell for cell in fitting if _programs_per_sm(cell) >= 1]
+    if not busy:
+        # Nothing else counts as much as SMs that have no program at all.
+        most = max(map(_programs_per_sm, fitting))
+        busy = [cell for cell in fitting if _programs_per_sm(cell) >= most * (1 - SAME)]
+        first = min(busy, key=lambda cell: (cell.value(SPILLS), cell.value(REQUESTED), -cell.tile.BLOCK_N))
+        return Best(first, _FEW_PROGRAMS, False)
+    fitting = busy
     # With fewer warps a sub-core idles whenever one waits; a spill goes through memory at every step.
     for demand in (_is_roomy, _spills_nothing, lambda cell: True):
         if found := [cell for cell in fitting if demand(cell)]:
@@ -35,6 +47,16 @@ def best(board: Board) -> Best | None:
             first = min(found, key=lambda cell: (cell.value(REQUESTED), cell.value(SPILLS), -cell.tile.BLOCK_N))
             return Best(first, _why_modest(first, found, fitting), False)
     return None
+
+
+_FEW_PROGRAMS = (
+    "No tile gives every SM a program; of those with the most programs it asks for the fewest bytes. Nothing was timed."
+)
+
+
+def _programs_per_sm(cell: Cell) -> float:
+    """Programs of the problem for each SM of the GPU."""
+    return (cell.value(WAVES) or 0.0) * (cell.value(CTAS) or 0.0)
 
 
 def _is_roomy(cell: Cell) -> bool:
@@ -87,8 +109,9 @@ def sentence(found: Best) -> str:
     cell = found.cell
     if not found.is_measured:
         return f"{cell.name} looks best, untimed."
+    verb = "takes" if found.is_alone else "is fastest:"
     time, rate = (QUANTITIES[key].spell(cell.value(key)) for key in (TIME, RATE))
-    return f"{cell.name} is fastest: {time}, {rate}."
+    return f"{cell.name} {verb} {time}, {rate}."
 
 
 def _tiles(cells: Sequence[Cell]) -> str:

@@ -8,6 +8,7 @@ from app.block_quantities import (
     COMPILED,
     COMPILED_HERE,
     CTAS,
+    ERROR,
     HBM,
     L2_SM,
     MEASURED_HERE,
@@ -29,6 +30,7 @@ from profiler.workload import Workload
 NOT_COMPILED = "not compiled yet for this GPU; press Compile"
 NOT_MEASURED = "not measured yet on this GPU; press Measure"
 NOT_HERE = "not measured on this GPU, which is not here"
+NO_GPU_TIME = "an interpreted kernel tells no time and no bytes of a GPU"
 
 
 @dataclass(frozen=True)
@@ -135,17 +137,22 @@ def _with_measured(cell: Cell, subject: Subject, run: Measured | None, missing: 
         numbers = {key: Number(None, reason=cell.why_not or missing) for key in MEASURED_HERE}
         return replace(cell, numbers={**cell.numbers, **numbers})
 
+    missing_value = "its Run has no value; open it to see why" if run.workload.on_gpu else NO_GPU_TIME
+
     def of(name: str) -> Number:
         value, source = run.found.get(name, (None, ""))
-        return Number(value, source, "" if value is not None else "its Run has no value; open it to see why")
+        return Number(value, source, "" if value is not None else missing_value)
 
     halves = of("hbm_read_bytes"), of("hbm_write_bytes")
-    moved = of(HBM)
+    moved, asked = of(HBM), cell.numbers[REQUESTED]
+    if not run.workload.on_gpu:
+        value, source = run.found.get(REQUESTED, (None, ""))
+        asked = asked if value is None else Number(value, source)
     if halves[0].value is not None and halves[1].value is not None:
         moved = Number(halves[0].value + halves[1].value, halves[0].source)
     time = of(TIME)
     rate = Number(subject.problem.flops / time.value, time.source) if time.value else replace(time, value=None)
-    numbers = {TIME: time, RATE: rate, L2_SM: of(L2_SM), HBM: moved}
+    numbers = {TIME: time, RATE: rate, L2_SM: of(L2_SM), HBM: moved, ERROR: of(ERROR), REQUESTED: asked}
     # It has run, so whatever a compiler here thinks, it can.
     return replace(cell, numbers={**cell.numbers, **numbers}, why_not="", run_id=run.run_id)
 

@@ -17,6 +17,7 @@ from kernels.problem import TileConfig
 CROSS, DASH, STAR = "✕", "–", "★"
 FRAME = TENSOR["p"]  # seen on every shade
 SHADES = 101
+MANY_TIMES_ONE = 100.0
 LOG_FROM = 3.0  # where the largest value is so many times the smallest, shades follow the logarithm
 
 
@@ -96,9 +97,19 @@ def _lay_out(chart: go.Figure, rows: Sequence[int], columns: Sequence[int], size
         chart.update_xaxes(title_text="BLOCK_N, keys")
         chart.update_yaxes(title_text="BLOCK_M, queries", col=1)
     chart.update_layout(
-        template=template(theme), showlegend=False, hovermode="closest", clickmode="event+select", dragmode=False
+        template=template(theme),
+        showlegend=False,
+        hovermode="closest",
+        clickmode="event+select",
+        dragmode=False,
+        hoverlabel=hover_label(theme),
     )
     chart.update_annotations(font={"size": 13 if size is LARGE else 12, "color": theme.ink}, yshift=2)
+
+
+def hover_label(theme: Theme) -> dict[str, object]:
+    """A label in the page's own colours: those of the cells would make it hard to read."""
+    return {"bgcolor": theme.card, "bordercolor": theme.muted, "font": {"color": theme.ink}}
 
 
 class Scale:
@@ -108,11 +119,15 @@ class Scale:
         found = [value for value in values if value is not None]
         self._low, self._high = (min(found), max(found)) if found else (0.0, 0.0)
         self._is_log = self._low > 0 and self._high / self._low >= LOG_FROM
+        # A zero has no logarithm, yet 600 B beside 12 KB is not nothing.
+        self._is_log_from_one = self._low == 0 and self._high >= MANY_TIMES_ONE
 
     def place(self, value: float) -> float:
         """0 to 1; one half where all values are the same."""
         if self._high == self._low:
             return 0.5
+        if self._is_log_from_one:
+            return math.log1p(value) / math.log1p(self._high)
         if self._is_log:
             return math.log(value / self._low) / math.log(self._high / self._low)
         return (value - self._low) / (self._high - self._low)
@@ -168,11 +183,11 @@ def _drawn(cell: Cell, panel: Panel, scale: Scale, theme: Theme) -> tuple[str, s
 def hover(cell: Cell, quantity: Quantity, title: str) -> str:
     """What a cell says under the mouse: its number or the reason for none, and what holds its CTAs back."""
     number = cell.numbers[quantity.key]
+    if cell.why_not:
+        return f"<b>{cell.name}</b> on {_escaped(title)}<br>{folded(cell.why_not)}"
     said = quantity.spell(number.value) if number.value is not None else number.reason
     lines = [f"<b>{cell.name}</b> on {_escaped(title)}", f"{quantity.title}: {folded(said)}"]
-    if cell.why_not and cell.why_not != said:
-        lines.append(folded(cell.why_not))
-    elif cell.limits:
+    if cell.limits:
         lines.append(f"CTAs per SM are limited by {' and '.join(cell.limits)}")
     return "<br>".join(lines)
 

@@ -12,12 +12,12 @@ from kernels.problem import Refused, TileConfig
 from profiler.catalogue import SOURCE, catalogue, quoted
 from profiler.codec import NotARun, decode
 from profiler.grid import Grid, read_axes
-from profiler.run import Run
+from profiler.run import HALVES, Run
 from profiler.store import runs_folder
 from profiler.sweep import FAILED, RUNS, all_sweeps, failures
 from profiler.workload import Workload
 
-NAMES = ("gpu_time_seconds", "l2_sm_bytes", "hbm_bytes")
+NAMES = ("gpu_time_seconds", "l2_sm_bytes", "hbm_bytes", "requested_bytes", "relative_error")
 RECORDED = EXAMPLES / "sweeps"
 PARTS = ("hbm_read_bytes", "hbm_write_bytes")
 
@@ -33,6 +33,12 @@ def _of_run(run: Run) -> Measured:
         measurement = run.find(name)
         if measurement is not None and measurement.value is not None:
             found[name] = (measurement.value, measurement.source)
+    parts = [run.find(name) for name in HALVES["requested_bytes"]]
+    if all(part is not None and part.value is not None for part in parts):
+        found["requested_bytes"] = (
+            sum(part.value or 0.0 for part in parts if part),
+            parts[0].source if parts[0] else "",
+        )
     return Measured(run.workload, run.device.name, run.created, run.id, found, bool(run.recorded))
 
 

@@ -171,9 +171,11 @@ def sheet(runs: Sequence[Run], theme: Theme) -> Sheet:
     )
     groups = [(_board_of(subject, device, measured), subject) for (subject, device), _ in counted.most_common()]
     shown = [(one, subject) for one, subject in groups if len(one.cells) >= FEWEST_TILES]
-    if not shown:
-        return Sheet(missing="Block sizes are compared where Runs of one kernel and problem have several tiles.")
-    one, subject = shown[0]
+    if not shown or not any(one.sources(TIME) for one, _ in shown):
+        return Sheet(
+            missing="Block sizes are compared where Runs on a GPU have several tiles of one kernel and problem."
+        )
+    one, subject = next((one, subject) for one, subject in shown if one.sources(TIME))
     commonest = Counter((cell.tile.num_warps, cell.tile.num_stages) for cell in one.cells).most_common(1)[0][0]
     of_one = Board(one.title, None, tuple(c for c in one.cells if (c.tile.num_warps, c.tile.num_stages) == commonest))
     tile = of_one.cells[0].tile

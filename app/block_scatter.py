@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.block_board import Cell
+from app.block_map import hover_label
 from app.block_quantities import L2_SM, QUANTITIES, TIME, Unit
 from app.style import KERNEL, Theme, shade, template
 
@@ -54,8 +55,10 @@ def scatter(found: Sequence[Point], theme: Theme, chosen: Cell | None = None) ->
     axis = {"fixedrange": True, "rangemode": "tozero", "zeroline": False}
     chart.update_layout(
         template=template(theme), height=340, showlegend=False, hovermode="closest", clickmode="event+select",
-        dragmode=False, xaxis=axis | {"title": {"text": f"L2↔SM, {by_bytes[1]}"}},
+        dragmode=False,
+        xaxis=axis | {"title": {"text": f"L2↔SM, {by_bytes[1]}"}},
         yaxis=axis | {"title": {"text": f"time, {time_unit[1]}"}}, margin={"t": 12, "r": 40},
+        hoverlabel=hover_label(theme),
     )  # fmt: skip
     return chart
 

@@ -10,6 +10,7 @@ from profiler.device import GPUS, find_spec
 from profiler.target import GpuTarget, gpu_target, target_of
 from profiler.workload import CPU
 
+OLDEST = (8, 0)  # that Triton compiles for
 WITHOUT_ANY = ("a100", "h100")  # what is offered first where no GPU is here and none was measured
 
 
@@ -30,7 +31,8 @@ class Target:
 
     def owns(self, one: Measured) -> bool:
         """Whether that was measured on it."""
-        return one.workload.on_gpu and one.device in self.names and one.recorded == self.recorded
+        is_same_kind = one.workload.on_gpu == (self.device != CPU)
+        return is_same_kind and one.device in self.names and one.recorded == self.recorded
 
 
 def targets(subject: Subject, found: Sequence[Measured]) -> dict[str, Target]:
@@ -42,20 +44,27 @@ def targets(subject: Subject, found: Sequence[Measured]) -> dict[str, Target]:
             title = f"{info.name}, {info.device}" if info.name in offered else info.name
             offered[title] = Target(title, gpu, why, (info.name,), info.device)
     for one in of_subject(found, subject):
-        if one.workload.on_gpu and not any(target.owns(one) for target in offered.values()):
-            target = _measured_elsewhere(one.device, one.recorded)
+        if not any(target.owns(one) for target in offered.values()):
+            target = _measured_elsewhere(one.device, one.recorded) if one.workload.on_gpu else _interpreted(one.device)
             offered[target.title] = target
     seen = {name for target in offered.values() for name in target.names}
     for name, spec in GPUS.items():
-        if not seen.intersection(f"{vendor}{known}" for known in spec.nvml_names for vendor in ("", "NVIDIA ")):
+        known = {f"{vendor}{known}" for known in spec.nvml_names for vendor in ("", "NVIDIA ")}
+        if spec.compute_capability >= OLDEST and not seen & known:
             offered[spec.title] = Target(spec.title, gpu_target(name))
     return offered
 
 
 def default_targets(offered: dict[str, Target]) -> list[str]:
     """The titles that are shown before anybody has chosen."""
-    known = [title for title, target in offered.items() if target.names]
-    return known[:2] or [GPUS[name].title for name in WITHOUT_ANY]
+    gpus = [title for title, target in offered.items() if target.names and target.device != CPU]
+    cpus = [title for title, target in offered.items() if target.device == CPU]
+    return [*(gpus[:2] or [GPUS[name].title for name in WITHOUT_ANY]), *cpus[:1]]
+
+
+def _interpreted(name: str) -> Target:
+    why = "an interpreted kernel has no registers and no shared memory"
+    return Target(f"{name}, interpreted", None, why, (name,), CPU)
 
 
 def _measured_elsewhere(name: str, recorded: bool) -> Target:

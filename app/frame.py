@@ -9,6 +9,7 @@ from types import ModuleType
 import streamlit as st
 
 from app import form, form_values, page, player, session
+from app.block_jobs import is_sweeping
 from app.devices import device_line, why_no_gpu
 from app.registry import all_views
 
@@ -30,7 +31,7 @@ def show() -> None:
     st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
-        lines = [device_line(str(form_values.values()["device"]), session.job() is not None)]
+        lines = [device_line(str(form_values.values()["device"]), session.job() is not None or is_sweeping())]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

@@ -71,7 +71,7 @@ def resources(
     if any(answer.launches for answer in answers):
         for part in tables(problem, answers):
             console.print(part)
-    if save_code is not None:
+    if save_code is not None and any(one.launches for one in found.values()):
         _save(save_code, [one for one in found.values() if one.launches])
         console.print(f"Saved in {save_code}", soft_wrap=True)
     if as_json:

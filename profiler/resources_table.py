@@ -17,7 +17,7 @@ from profiler.target import GpuTarget, spell
 
 LIMITED_BY = "limited\nby"
 COLUMNS = (
-    *("tile", "num_\nwarps", "num_\nstages", "regis-\nters", "spill,\nB", "shared,\nKB", "CTAs\n/ SM", "occu-\npancy"),
+    *("tile", "num_\nwarps", "num_\nstages", "regis-\nters", "spill,\nB", "shared,\nKiB", "CTAs\n/ SM", "occu-\npancy"),
     *(LIMITED_BY, "waves", "last\nwave", "fits"),
 )
 

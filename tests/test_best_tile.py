@@ -60,11 +60,14 @@ def test_the_fastest_and_why(cells: Sequence[Cell], name: str, words: str) -> No
     found = best(of(cells))
     assert found is not None and (found.cell.name, found.is_measured) == (name, True)
     assert re.search(words, found.sentence), found.sentence
-    assert sentence(found) == f"{name} is fastest: 1.00 ms, 400 TFLOP/s."
+    verb = "takes" if len(cells) == 1 else "is fastest:"
+    assert sentence(found) == f"{name} {verb} 1.00 ms, 400 TFLOP/s."
 
 
-def compiled(m: int, n: int, requested: float, ctas: int, spills: int = 0, why_not: str = "") -> Cell:
-    return cell(m, n, why_not, requested_bytes=requested, ctas_per_sm=ctas, spill_bytes=spills)
+def compiled(
+    m: int, n: int, requested: float, ctas: int, spills: int = 0, why_not: str = "", waves: float = 8.0
+) -> Cell:
+    return cell(m, n, why_not, requested_bytes=requested, ctas_per_sm=ctas, spill_bytes=spills, waves=waves)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,16 @@ def compiled(m: int, n: int, requested: float, ctas: int, spills: int = 0, why_n
         ),
         ([compiled(128, 64, 2e9, 1, 8), compiled(256, 64, 1e9, 1, 16)], "256×64", "that fit; all of them spill."),
         ([compiled(64, 32, 2e9, 2), compiled(64, 64, 2e9, 2), compiled(64, 128, 2e9, 1)], "64×64", "8 warps or more"),
+        (
+            [
+                compiled(256, 64, 1e9, 2, waves=0.01),
+                compiled(16, 64, 8e9, 4, waves=0.2),
+                compiled(16, 16, 8e9, 8, waves=0.1),
+            ],
+            "16×64",
+            "No tile gives every SM a program; of those with the most programs",
+        ),
+        ([compiled(256, 64, 1e9, 1, waves=0.5), compiled(64, 64, 4e9, 2, waves=1.0)], "64×64", "8 warps or more"),
         ([compiled(128, 64, 2e9, 2), compiled(256, 64, 1e9, 2, why_not="Too large.")], "128×64", "8 warps or more"),
     ],
 )
@@ -89,6 +102,11 @@ def test_untimed(cells: Sequence[Cell], name: str, words: str) -> None:
     found = best(of(cells))
     assert found is not None and (found.cell.name, found.is_measured) == (name, False)
     assert words in found.sentence and sentence(found) == f"{name} looks best, untimed."
+
+
+def test_a_time_of_nothing_is_none() -> None:
+    found = best(of([timed(64, 64, 0.0), timed(128, 64, 2.0)]))
+    assert found is not None and found.cell.name == "128×64"
 
 
 def test_nothing_known_has_no_best() -> None:

@@ -6,6 +6,7 @@ from app.block_board import NOT_COMPILED, NOT_HERE, NOT_MEASURED, Subject, board
 from app.block_quantities import (
     COMPILED,
     CTAS,
+    ERROR,
     HBM,
     L2_SM,
     OCCUPANCY,
@@ -33,6 +34,7 @@ def test_every_number_has_its_source() -> None:
         RATE: (PROBLEM.flops / 1.25e-3, "cuda-event"),
         L2_SM: (2.7e9, "cupti-range"),
         HBM: (1.35e8, "cupti-range"),
+        ERROR: (2.3e-3, "torch"),
         # 64 Q tiles of each of 16 heads read K and V once: 64 × 2 × 33.55 MB; Q and O 33.55 MB each, and LSE.
         REQUESTED: (64 * 2 * 33_554_432 + 2 * 33_554_432 + 16 * 8192 * 4, "schedule"),
         REGISTERS: (168, COMPILED),

@@ -1,6 +1,7 @@
 """Block sizes: what each BLOCK_M × BLOCK_N costs, measured on the GPU here and compiled for those that are not."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from app.keep import keep, kept
 from app.picture import Sheet
 from app.style import Theme
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, AttentionProblem, TileConfig
+from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler.compile_pool import known
 from profiler.run import Run
 
@@ -69,9 +70,8 @@ def _choose(found: Sequence[Measured]) -> tuple[Subject, TileConfig, list[Target
     kernel_at, problem_at, warps_at, stages_at, gpus_at = st.columns([2, 4.2, 1.5, 1.5, 5], vertical_alignment="bottom")
     with kernel_at:
         kernel = _choice("Kernel", "kernel", list(kernels), "flash", lambda name: kernels[name].title)
-    problems = {OF_FORM: asked} | {
-        one.workload.problem.label: one.workload.problem for one in found if one.workload.kernel == kernel
-    }
+    others = {one.workload.problem for one in found if one.workload.kernel == kernel} - {asked}
+    problems = {OF_FORM: asked} | {problem.label: problem for problem in sorted(others, key=lambda one: one.label)}
     named = {OF_FORM: asked.label}
     with problem_at:
         label = _choice("Problem", "problem", list(problems), OF_FORM, lambda name: named.get(name, name))
@@ -118,9 +118,17 @@ def _tiles(how: TileConfig, subject: Subject, found: Sequence[Measured]) -> list
         block_buttons.sizes("BLOCK_M", subject.problem.seq_len_q),
         block_buttons.sizes("BLOCK_N", subject.problem.seq_len_kv),
     ]
-    asked = [TileConfig(m, n, how.num_warps, how.num_stages, how.order) for m, n in product(*sizes)]
+    asked = [_used(subject, replace(how, BLOCK_M=m, BLOCK_N=n)) for m, n in product(*sizes)]
     known_tiles = [tile for tile in _all_tiles(subject, found) if (tile.num_warps, tile.num_stages) == _pair(how)]
     return list(dict.fromkeys((*asked, *known_tiles)))
+
+
+def _used(subject: Subject, tile: TileConfig) -> TileConfig:
+    """The tile as the kernel uses it, which may leave no choice about one side; as it is where it is refused."""
+    try:
+        return all_kernels()[subject.kernel].cut(subject.problem, tile)
+    except Refused:
+        return tile
 
 
 def _pair(tile: TileConfig) -> tuple[int, int]:
@@ -129,7 +137,7 @@ def _pair(tile: TileConfig) -> tuple[int, int]:
 
 def _all_tiles(subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
     """Every tile of the subject that a Run has, whatever its warps and stages."""
-    tiles = {one.workload.tile for one in of_subject(found, subject) if one.workload.on_gpu}
+    tiles = {one.workload.tile for one in of_subject(found, subject)}
     return sorted((tile for tile in tiles if tile), key=lambda t: (t.BLOCK_M, t.BLOCK_N, *_pair(t)))
 
 
@@ -138,8 +146,8 @@ def _board(subject: Subject, tiles: Sequence[TileConfig], target: Target, found:
     compiled = {
         one.tile: resources for one, resources in known(block_buttons.to_compile(subject, tiles, target.gpu)).items()
     }
-    failed = failures_of(subject) if target.device else {}
     is_here = bool(target.device)
+    failed = failures_of(subject) if is_here else {}
     return board(subject, tiles, target.title, target.gpu, own, compiled, failed, is_here, target.why)
 
 

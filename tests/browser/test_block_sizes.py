@@ -49,7 +49,7 @@ def test_compile_open_the_code_and_choose_a_tile(page: "Page") -> None:
     expect(page.get_by_text(re.compile(r"\bEXIT\b")).first).to_be_visible()
     with page.expect_download() as got:
         page.get_by_role("button", name="Download SASS").click()
-    assert got.value.suggested_filename.startswith("flash_64x32_sm")
+    assert got.value.suggested_filename.startswith("flash_64x32_w4_s3_sm")
 
 
 def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
