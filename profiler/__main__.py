@@ -16,7 +16,7 @@ from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
-from profiler.list_command import list_saved
+from profiler.list_command import files_of, list_saved
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
@@ -179,7 +179,7 @@ def schedule(
 
 @app.command()
 def report(
-    files: Annotated[list[Path], typer.Argument(help="Run files.")],
+    files: Annotated[list[Path], typer.Argument(help="Run files, folders of them, or sweeps.")],
     format: Annotated[str, typer.Option(help="html, json, csv, md or perfetto.")] = "html",
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
@@ -187,7 +187,8 @@ def report(
     # Drawing belongs to the layer above, which this one may not import; it runs as a program of its own.
     root = Path(__file__).resolve().parent.parent
     target = [] if out is None else ["--out", str(out.resolve())]
-    command = [sys.executable, "-m", "app.report", *(str(f.resolve()) for f in files), "--format", format, *target]
+    words = [str(file.resolve()) for place in files for file in files_of(place)]
+    command = [sys.executable, "-m", "app.report", *words, "--format", format, *target]
     raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
 
 

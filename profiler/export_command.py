@@ -8,10 +8,8 @@ import typer
 from kernels.problem import Refused
 from profiler.catalogue import catalogue, count
 from profiler.export import FORMATS, PARQUET, RUNS, TABLES, export
-from profiler.list_command import Where, print_faults
+from profiler.list_command import Where, divided, print_faults
 from profiler.store import StoreError, require_writable, runs_folder
-from profiler.sweep import RUNS as RUNS_OF_A_SWEEP
-from profiler.sweep import is_sweep
 
 Table = Annotated[str, typer.Option(help="runs: a row for each Run; measurements: one for each Measurement.")]
 
@@ -30,7 +28,7 @@ def export_runs(
     if target.is_dir():
         raise StoreError(f"{target} is a folder; name a file.")
     require_writable(target.absolute().parent)
-    folders, files = _divided(places or [runs_folder()])
+    folders, files = divided(places or [runs_folder()])
     if is_read(target, folders, files):
         raise Refused(f"{target} is one of the files that are exported; name another.")
     with catalogue(folders, files) as saved:
@@ -57,13 +55,3 @@ def is_read(target: Path, folders: list[Path], files: list[Path]) -> bool:
     resolved = target.resolve()
     inside = resolved.suffix == ".json" and resolved.parent in [folder.resolve() for folder in folders]
     return inside or resolved in [file.resolve() for file in files]
-
-
-def _divided(places: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Folders, of a sweep that of its Runs, and files."""
-    folders = [place for place in places if place.is_dir()]
-    files = [place for place in places if place not in folders]
-    for file in files:
-        if not file.exists():
-            raise StoreError(f"{file} does not exist.")
-    return [folder / RUNS_OF_A_SWEEP if is_sweep(folder) else folder for folder in folders], files

@@ -15,7 +15,10 @@ from kernels.base import all_kernels
 from kernels.problem import LINEAR
 from profiler.catalogue import Stored, catalogue
 from profiler.codec import encode
-from profiler.store import printable_name, runs_folder
+from profiler.run import Measurement
+from profiler.show import spell
+from profiler.store import StoreError, printable_name, runs_folder
+from profiler.sweep import RUNS, is_sweep
 
 MOST_FAULTS = 20
 Where = Annotated[
@@ -26,12 +29,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 
 
 def list_saved(
+    places: Annotated[list[Path] | None, typer.Argument(help="Folders of Runs, sweeps, or Run files.")] = None,
     as_json: AsJson = False,
     most: Annotated[int, typer.Option(min=1, help="Newest Runs to list.")] = 50,
     where: Where = None,
 ) -> None:
     """Kernels, and the Runs that are saved, newest first."""
-    with catalogue([runs_folder()]) as saved:
+    with catalogue(*divided(places or [runs_folder()])) as saved:
         chosen, faults = saved.newest(saved.runs if where is None else saved.where(where), most)
     print_faults((*saved.faults, *faults))
     if as_json:
@@ -39,7 +43,29 @@ def list_saved(
         return
     console = Console()
     console.print("Kernels: " + ", ".join(all_kernels()))
-    console.print(_table(chosen, runs_folder()))
+    console.print(_table(chosen, ", ".join(map(str, places or [runs_folder()]))))
+
+
+def divided(places: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Folders, of a sweep that of its Runs, and files. Raises StoreError for what does not exist."""
+    folders = [place for place in places if place.is_dir()]
+    files = [place for place in places if place not in folders]
+    for file in files:
+        if not file.exists() and file != runs_folder():
+            raise StoreError(f"{file} does not exist.")
+    files = [file for file in files if file.exists()]
+    return [folder / RUNS if is_sweep(folder) else folder for folder in folders], files
+
+
+def files_of(place: Path) -> list[Path]:
+    """The Run files of a folder or of a sweep, by name; the file itself where it is one. Raises StoreError."""
+    if not place.is_dir():
+        return [place]
+    folder = place / RUNS if is_sweep(place) else place
+    found = sorted(folder.glob("*.json"))
+    if not found:
+        raise StoreError(f"There is no Run in {place}.")
+    return found
 
 
 def print_faults(faults: Sequence[str]) -> None:
@@ -59,18 +85,24 @@ def _line(run: Stored) -> dict[str, Any]:
     }
 
 
-def _table(runs: Sequence[Stored], folder: Path) -> Table:
+def _table(runs: Sequence[Stored], where: str) -> Table:
     """One row for each Run, with the name of its file."""
-    table = Table(caption=Text(f"in {folder}"))
-    for title in ("file", "kernel", "problem", "device"):
+    table = Table(caption=Text(f"in {where}"))
+    for title in ("file", "kernel", "problem", "tile", "time", "device"):
         table.add_column(title, overflow="fold")
     for run in runs:
         tile = run.workload.tile
         order = "" if tile is None or tile.order == LINEAR else f", {tile.order}"
+        cut = (
+            "–" if tile is None else f"{tile.BLOCK_M}×{tile.BLOCK_N}, {tile.num_warps} warps, {tile.num_stages} stages"
+        )
+        seconds, source = run.measured("gpu_time_seconds")
         cells = (
             printable_name(run.path),
             run.workload.kernel + order,
             run.workload.problem.label,
+            cut,
+            "–" if seconds is None else spell(Measurement("gpu_time_seconds", seconds, "s", source)),
             run.text("device_name"),
         )
         table.add_row(*(Text(cell) for cell in cells))

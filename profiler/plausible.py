@@ -18,6 +18,7 @@ MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 5
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
+SHORTEST_SECONDS = 1e-9  # that a clock tells
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 MAX_WARPS_OF_AN_SM = 1_024
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
@@ -114,6 +115,10 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
     if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
         raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+    if measurement.unit == "s" and any(value is not None and not _is_duration(value) for value in values):
+        raise NotARun(f"{place} is {measurement.value} s, which no clock gives.")
+    if measurement.name == "gpu_time_seconds" and measurement.value == 0:
+        raise NotARun(f"{place} is 0; nothing runs in no time.")
     if measurement.value is None and measurement.spread is not None:
         raise NotARun(f"{place} has a spread, but no value that it could be of.")
     if measurement.name == "programs_at_once" and not _is_count(measurement.value, MAX_SMS * MAX_CTAS_OF_AN_SM):
@@ -123,6 +128,10 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         low, high = measurement.spread
         raise NotARun(f"{place} is {measurement.value}, outside its spread from {low} to {high}.")
     _require_unit(measurement, place)
+
+
+def _is_duration(value: float) -> bool:
+    return value == 0 or SHORTEST_SECONDS <= value <= MAX_RUN_SECONDS
 
 
 def _is_count(value: float | None, most: int) -> bool:

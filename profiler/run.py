@@ -212,7 +212,7 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     try:
         # Bytes in another encoding would be read too, but nothing else that reads Run files knows more than UTF-8.
         spelled = text if isinstance(text, str) else text.decode("utf-8")
-        document = json.loads(spelled, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        document = json.loads(spelled, parse_constant=_refuse_constant, object_pairs_hook=once)
     except NotARun:
         raise
     # Not UTF-8, not JSON, nested too deep, or a number of thousands of digits.
@@ -236,7 +236,7 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     return runs
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; of a field that stands twice readers take one or the other."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -11,6 +11,7 @@ import duckdb
 from profiler.cache import cache_folder
 from profiler.run_files import RunFile
 from profiler.run_rows import FINGERPRINT, STORED
+from profiler.store import write_atomically
 
 # Two changes of a file within so short a time may leave the same stamp: it is then read again.
 SETTLED_NANOSECONDS = 2 * 10**9
@@ -26,7 +27,7 @@ def index_path(folder: Path) -> Path:
 def add_known(connection: duckdb.DuckDBPyConnection, number: int, path: Path, files: list[RunFile]) -> set[str]:
     """Add to `rows`, under a folder's number, what the index holds of files unchanged since; their names."""
     columns = ", ".join(f'known."{name}"::{kind}' for name, kind in STORED.items())
-    if not path.is_file():
+    if not _is_whole(path):
         return set()
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE here AS SELECT unnest($1::VARCHAR[]) AS name, unnest($2::VARCHAR[]) AS stamp",
@@ -43,6 +44,23 @@ def add_known(connection: duckdb.DuckDBPyConnection, number: int, path: Path, fi
     return {name for (name,) in known.fetchall()}
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether the index is as it was written; Parquet would give other numbers for bytes that a disk has changed."""
+    try:
+        return _seal(path).read_text(encoding="ascii") == _digest(path)
+    except (OSError, UnicodeError):
+        return False
+
+
+def _seal(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def keep(connection: duckdb.DuckDBPyConnection, number: int, path: Path, files: list[RunFile], now: int) -> None:
     """Write the index anew from `rows`, in one step; where that cannot be done, the next reader takes longer."""
     settled = [file.name for file in files if file.changed < now - SETTLED_NANOSECONDS]
@@ -57,6 +75,9 @@ def keep(connection: duckdb.DuckDBPyConnection, number: int, path: Path, files: 
                 "TO $3 (FORMAT parquet, COMPRESSION zstd)",
                 [settled, number, temporary],
             )
+            digest = _digest(Path(temporary))
             os.replace(temporary, path)
+            # Between the two lines the digest is another's, and the index none.
+            write_atomically(_seal(path), digest, durable=False)
         finally:
             Path(temporary).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Run files as rows of a DuckDB table: each is read once, by DuckDB's JSON reader, which gets bytes and no path."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import duckdb
 
 from kernels.base import all_kernels
-from profiler.plausible import CREATED, LARGEST, MAX_TEXT, SMALLEST, UNIT_OF_NAME
-from profiler.run import FORMAT_VERSION, TRUST
+from profiler.codec import decode
+from profiler.plausible import CREATED, LARGEST, MAX_RUN_SECONDS, MAX_TEXT, SHORTEST_SECONDS, SMALLEST, UNIT_OF_NAME
+from profiler.run import FORMAT_VERSION, TRUST, once
 from profiler.run_files import RunFile, batches, contents, why_not
+from profiler.workload import Workload
 
 THREADS = 2
 GROUP_FILES = 2048
@@ -89,6 +92,7 @@ def _add_group(connection: duckdb.DuckDBPyConnection, number: int, folder: Path,
         with ThreadPoolExecutor(THREADS) as threads:
             faults = [fault for found in threads.map(parse, batches(files)) for fault in found]
         connection.execute(_LIST, [list(all_kernels())])
+        _leave_out_impossible(connection)
         connection.execute("INSERT INTO rows SELECT $1, * EXCLUDE (is_plain) FROM parsed WHERE is_plain", [number])
     except duckdb.OutOfMemoryException:
         # One file among them may be beyond the memory that is set aside: it alone is to be missing.
@@ -102,6 +106,25 @@ def _add_group(connection: duckdb.DuckDBPyConnection, number: int, folder: Path,
     ).fetchall()
     stamps = {file.name: file.stamp for file in files}
     return [*faults, *(why_not(folder / name, stamps[name]) for (name,) in missed)]
+
+
+def _leave_out_impossible(connection: duckdb.DuckDBPyConnection) -> None:
+    """Of a file with a Workload that cannot be, or of another device than its Run's, no Run is listed."""
+    found = connection.execute("SELECT DISTINCT workload, device FROM parsed WHERE is_plain").fetchall()
+    if bad := [[text, device] for text, device in found if not _is_workload(text, device)]:
+        connection.execute(
+            "UPDATE parsed SET is_plain = false WHERE name IN (SELECT name FROM parsed WHERE list_contains($1, "
+            "[workload, device]))",
+            [bad],
+        )
+
+
+def _is_workload(text: str, device: str) -> bool:
+    try:
+        workload: Workload = decode(Workload, json.loads(text, object_pairs_hook=once), "workload")
+    except (ValueError, RecursionError):
+        return False
+    return workload.device == device
 
 
 def _text(*columns: str) -> str:
@@ -124,6 +147,8 @@ def possible(value: str, name: str, unit: str, source: str, untold: str) -> str:
     sources = ", ".join(f"'{known}'" for known in TRUST)
     return (
         f"isfinite({value}) AND ({value} = 0 OR abs({value}) BETWEEN {SMALLEST} AND {LARGEST}) "
+        f"AND ({unit} <> 's' OR {value} = 0 OR {value} BETWEEN {SHORTEST_SECONDS} AND {MAX_RUN_SECONDS}) "
+        f"AND ({name} <> 'gpu_time_seconds' OR {value} > 0) "
         f"AND ({value} >= 0 OR {unit} = '°C') AND {unit} = CASE {units} ELSE {untold} END AND {source} IN ({sources})"
     )
 

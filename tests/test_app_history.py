@@ -218,7 +218,8 @@ def a_sweep(root: Path, name: str, axes: dict[str, list[str]], done: int, failed
     (sweep / "failed").mkdir(parents=True)
     for number in range(failed):
         (sweep / "failed" / f"{number}.json").write_text("{}")
-    plan = {"id": name, "created": "2026-11-30T05:15:00Z", "axes": axes, "where": "", "trace": False, "cells": cells}
+    plan = {"id": "tiles", "created": "2026-11-30T05:15:00Z", "axes": axes, "where": "", "trace": False, "cells": cells}
+    plan["digest"] = "0" * 16
     (sweep / "sweep.json").write_text(json.dumps({"format_version": 1} | plan))
     return sweep
 

@@ -14,6 +14,7 @@ import pytest
 from profiler import catalogue as catalogue_module
 from profiler import run_index, run_rows
 from profiler.catalogue import UnusableFilter, catalogue, count
+from profiler.codec import NotARun
 from profiler.run import HALVES, MAX_FILE_BYTES, MEASURED, Measurement, Run, to_document, to_json
 from profiler.run_files import RunFile
 from profiler.run_index import index_path
@@ -412,3 +413,56 @@ def test_the_catalogue_needs_no_torch() -> None:
     code = "import sys, profiler.catalogue, profiler.export; print({'torch', 'triton', 'streamlit'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_an_index_whose_bytes_have_changed_is_none(runs: Path) -> None:
+    for run in (naive_run(), flash_run()):
+        save(run)
+    first = rows(runs)
+    path = index_path(runs)
+    good = path.read_bytes()
+    for place in range(0, len(good), max(1, len(good) // 40)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1 :])
+        assert rows(runs) == first
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"batch": 1,', '"batch": 1.7,'),
+        ('"batch": 1,', '"batch": "1",'),
+        ('"batch": 1,', '"batch": true,'),
+        ('"BLOCK_M": 128', '"BLOCK_M": 63'),
+        ('"BLOCK_M": 128', '"BLOCK_M": -1'),
+        ('"order": "linear"', '"order": "evil"'),
+        ('"window": null', '"window": -5'),
+        ('"seq_len_q": 8192', '"seq_len_q": 77, "seq_len_q": 8192'),
+        ('"device": "cuda:0", "seed"', '"device": "cuda:1", "seed"'),
+    ],
+)
+def test_a_workload_that_cannot_be_is_not_listed(runs: Path, before: str, after: str) -> None:
+    path = save(flash_run())
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    assert rows(runs) == [] and len(faults(runs)) == 1
+    with pytest.raises(NotARun):
+        load(path)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-18, 1e-10, 1e6])
+def test_a_time_that_no_clock_gives_is_not_shown(runs: Path, seconds: float) -> None:
+    run = replace(flash_run(), measurements=(Measurement("gpu_time_seconds", seconds, "s", "cuda-event"),), samples={})
+    runs.mkdir()
+    (runs / "x.json").write_text(to_json([run]))
+    assert [row.get("gpu_time_seconds") for row in rows(runs)] in ([None], [])
+    with pytest.raises(NotARun):
+        load(runs / "x.json")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_another_encoding_is_named_as_that(runs: Path, encoding: str) -> None:
+    runs.mkdir()
+    (runs / "x.json").write_bytes(to_json([flash_run()]).encode(encoding))
+    (fault,) = faults(runs)
+    assert fault.startswith("x.json: This is not a Run file: it is not JSON") and "report this line" not in fault

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,10 +15,12 @@ import pytest
 from profiler import __main__ as cli
 from profiler.catalogue import catalogue
 from profiler.export import export
-from profiler.list_command import MOST_FAULTS
+from profiler.grid import Grid
+from profiler.list_command import MOST_FAULTS, files_of
 from profiler.measured_rows import IMPOSSIBLE
 from profiler.run import Measurement, to_document
-from profiler.store import StoreError, save
+from profiler.store import StoreError, save, write_atomically
+from profiler.sweep import create
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
 
 
@@ -219,3 +222,35 @@ def test_a_fault_in_between_leaves_the_old_file(three: Path, tmp_path: Path, mon
         with pytest.raises(StoreError, match=r"could not be written: No space left on device\.$"):
             export(saved, saved.runs, "runs", "csv", target)
     assert target.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]
+
+
+def test_what_is_read_is_not_written_over(command: Command, runs: Path) -> None:
+    save(naive_run())
+    target = runs / "fake-naive.json"
+    before = target.read_bytes()
+    for place in (runs, target):
+        answer = command("export", str(place), "--format", "csv", "--out", str(target))
+        assert answer.code == 2 and "is one of the files that are exported; name another" in answer.err
+    assert target.read_bytes() == before
+
+
+def test_what_is_no_ordinary_file_is_not_replaced(command: Command, runs: Path, tmp_path: Path) -> None:
+    save(naive_run())
+    os.mkfifo(tmp_path / "pipe")
+    answer = command("export", str(runs), "--format", "csv", "--out", str(tmp_path / "pipe"))
+    assert answer.code == 2 and "no ordinary file" in answer.err
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(OSError, match="no ordinary file"):
+        write_atomically(tmp_path / "pipe", "text")
+
+
+def test_list_and_report_take_folders_and_sweeps(command: Command, runs: Path, tmp_path: Path) -> None:
+    sweep = create(Grid({"kernel": ("naive",), "seed": (0, 1)}), tmp_path / "sweep")
+    run = replace(flash_run(), id=sweep.run_id(sweep.cells[0]))
+    save(run, sweep.runs)
+    for place in (sweep.folder, sweep.runs, sweep.runs / f"{run.id}.json"):
+        assert [one["id"] for one in json.loads(command("list", str(place), "--json").out)["runs"]] == [run.id]
+        assert files_of(place) == [sweep.runs / f"{run.id}.json"]
+    assert command("list", str(tmp_path / "nowhere")).err.endswith("nowhere does not exist.\n")
+    with pytest.raises(StoreError, match="There is no Run in"):
+        files_of(runs.parent)

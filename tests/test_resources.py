@@ -389,3 +389,17 @@ def test_bad_input_is_one_sentence_and_code_2(
     code, out, err = answer(f"{COMMAND} {options}", monkeypatch, capsys)
     assert (code, out) == (2, "")
     assert err.startswith(sentence) and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("registers", -7), ("shared_memory", -5000), ("num_warps", 0), ("programs", 0), ("programs", 10**30)],
+)
+def test_a_cache_that_says_what_cannot_be_is_none(cache: Path, field: str, value: int) -> None:
+    kept = ResourceCache(cache, "3.7.1")
+    kept.keep(KEPT)
+    (path,) = cache.glob("*.json")
+    document = json.loads(path.read_text())
+    document["launches"][0][field] = value
+    path.write_text(json.dumps(document))
+    assert kept.find(FLASH) is None

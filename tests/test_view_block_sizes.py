@@ -240,3 +240,26 @@ def test_a_sweep_that_was_stopped_is_taken_up_and_a_finished_one_is_not(runs: Pa
     for cell in sweep.cells:
         save(replace(fake_runs.cpu_run(), id=sweep.run_id(cell)), sweep.runs)
     assert block_jobs.unfinished(grid) is None
+
+
+def test_interpreted_tiles_tell_requests_and_errors(runs: Path) -> None:
+    one = fake_runs.cpu_run()
+    found = (*of_runs([one]),)
+    subject = Subject(one.workload.kernel, one.workload.problem)
+    offered = targets(subject, found)
+    title = f"{one.device.name}, interpreted"
+    assert default_targets(offered) == ["A100 SXM 80 GB", "H100 SXM", title]
+    (cell,) = view._board(subject, view._all_tiles(subject, found), offered[title], found).cells
+    assert cell.numbers["requested_bytes"].source == "interpreter"
+    assert cell.value("relative_error") == one.value("relative_error")
+    assert cell.numbers["gpu_time_seconds"].reason == "an interpreted kernel tells no time and no bytes of a GPU"
+    assert view.sheet((one, replace(one, id="other")), LIGHT).missing.startswith("Block sizes are compared where")
+
+
+def test_a_kernel_that_leaves_no_choice_has_one_tile() -> None:
+    asked = view._used(Subject("row_streaming", PROBLEM), TileConfig(64, 64, 4, 3))
+    assert asked == all_kernels()["row_streaming"].cut(PROBLEM, TileConfig(64, 64, 4, 3)) != TileConfig(64, 64, 4, 3)
+
+
+def test_gpus_that_triton_does_not_know_are_not_offered() -> None:
+    assert not {"V100 SXM2", "T4"} & targets(FLASH, []).keys()
