@@ -1,6 +1,6 @@
 """Which tile is best on a board, and why, in words that the board's own numbers bear out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.block_board import Board, Cell
@@ -37,21 +37,30 @@ def best(board: Board) -> Best | None:
         # Nothing else counts as much as SMs that have no program at all.
         most = max(map(_programs_per_sm, fitting))
         busy = [cell for cell in fitting if _programs_per_sm(cell) >= most * (1 - SAME)]
-        first = min(busy, key=lambda cell: (cell.value(SPILLS), cell.value(REQUESTED), -cell.tile.BLOCK_N))
-        return Best(first, _FEW_PROGRAMS, False)
-    fitting = busy
+        return Best(min(busy, key=_modesty), _FEW_PROGRAMS, False)
     # With fewer warps a sub-core idles whenever one waits; a spill goes through memory at every step.
-    for demand in (_is_roomy, _spills_nothing, lambda cell: True):
-        if found := [cell for cell in fitting if demand(cell)]:
-            # Of those that ask for as much, the one with the fewest steps.
-            first = min(found, key=lambda cell: (cell.value(REQUESTED), cell.value(SPILLS), -cell.tile.BLOCK_N))
-            return Best(first, _why_modest(first, found, fitting), False)
+    demands: dict[str, Callable[[Cell], bool]] = {
+        f", give every SM a program, spill nothing and keep {ENOUGH_WARPS} warps or more on an SM": _is_roomy,
+        ", give every SM a program and spill nothing": _spills_nothing,
+        " and give every SM a program; all of them spill": lambda cell: True,
+    }
+    for words, demand in demands.items():
+        if found := [cell for cell in busy if demand(cell)]:
+            first = min(found, key=_modesty)
+            asked = QUANTITIES[REQUESTED].spell(first.value(REQUESTED))
+            why = f"It asks for the fewest bytes ({asked}) of the tiles that fit{words}. Nothing was timed."
+            return Best(first, why, False)
     return None
 
 
 _FEW_PROGRAMS = (
     "No tile gives every SM a program; of those with the most programs it asks for the fewest bytes. Nothing was timed."
 )
+
+
+def _modesty(cell: Cell) -> tuple[float, float, int]:
+    """Bytes asked for; then spills; then, of those that are equal, the fewest steps."""
+    return cell.value(REQUESTED) or 0.0, cell.value(SPILLS) or 0.0, -cell.tile.BLOCK_N
 
 
 def _programs_per_sm(cell: Cell) -> float:
@@ -90,18 +99,6 @@ def _why_fastest(first: Cell, timed: Sequence[Cell]) -> str:
     lacks = [f"keep {_ctas(ctas)} on an SM"] if crowded else []
     lacks += ["spill nothing" if not first.value(SPILLS) else "spill no more"] if spilling else []
     return f"It moves the fewest bytes between L2 and the SMs of the tiles that {' and '.join(lacks)}."
-
-
-def _why_modest(first: Cell, found: Sequence[Cell], fitting: Sequence[Cell]) -> str:
-    asked = (
-        f"It asks for the fewest bytes ({QUANTITIES[REQUESTED].spell(first.value(REQUESTED))}) of the tiles that fit"
-    )
-    if len(found) == len(fitting) and not all(map(_is_roomy, found)):
-        return f"{asked}; all of them spill."
-    also = (
-        f", spill nothing and keep {ENOUGH_WARPS} warps or more on an SM" if _is_roomy(first) else " and spill nothing"
-    )
-    return f"{asked}{also}. Nothing was timed."
 
 
 def sentence(found: Best) -> str:

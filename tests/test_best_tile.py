@@ -11,6 +11,9 @@ from app.block_scatter import pareto, points
 from tests.fake_boards import cell
 
 
+FIT = "of the tiles that fit"
+
+
 def timed(m: int, n: int, ms: float, gb: float | None = None, ctas: int | None = None, spills: int = 0) -> Cell:
     moved = None if gb is None else gb * 1e9
     values = {"gpu_time_seconds": ms * 1e-3, "flops_per_second": 4e14, "l2_sm_bytes": moved}
@@ -76,14 +79,23 @@ def compiled(
         (
             [compiled(128, 64, 2e9, 2), compiled(256, 64, 1e9, 1), compiled(64, 64, 4e9, 4)],
             "128×64",
-            "the tiles that fit, spill nothing and keep 8 warps or more on an SM. Nothing was timed.",
+            f"{FIT}, give every SM a program, spill nothing and keep 8 warps or more on an SM. Nothing was timed.",
         ),
         (
             [compiled(128, 64, 2e9, 1), compiled(256, 64, 1e9, 1, spills=8)],
             "128×64",
-            "the tiles that fit and spill nothing. Nothing was timed.",
+            f"{FIT}, give every SM a program and spill nothing. Nothing was timed.",
         ),
-        ([compiled(128, 64, 2e9, 1, 8), compiled(256, 64, 1e9, 1, 16)], "256×64", "that fit; all of them spill."),
+        (
+            [compiled(128, 64, 2e9, 1), compiled(256, 64, 1e9, 1)],
+            "256×64",
+            "give every SM a program and spill nothing.",
+        ),
+        (
+            [compiled(128, 64, 2e9, 1, 8), compiled(256, 64, 1e9, 1, 16)],
+            "256×64",
+            f"{FIT} and give every SM a program; all of them spill.",
+        ),
         ([compiled(64, 32, 2e9, 2), compiled(64, 64, 2e9, 2), compiled(64, 128, 2e9, 1)], "64×64", "8 warps or more"),
         (
             [
