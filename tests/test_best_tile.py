@@ -10,7 +10,6 @@ from app.block_board import Board, Cell
 from app.block_scatter import pareto, points
 from tests.fake_boards import cell
 
-
 FIT = "of the tiles that fit"
 
 
