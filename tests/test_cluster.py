@@ -28,7 +28,7 @@ from profiler.turns import DONE, FAILED, STOPPED, SweepStatus, Turns
 from tests.fake_runs import cpu_run
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 45.0
+PATIENCE = 120.0
 NODE = (
     *("--num-gpus", "0", "--object-store-memory", "80000000"),
     *("--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", "0", "--block"),

@@ -163,7 +163,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 def test_a_full_disk_ends_the_sweep_and_costs_nothing_that_was_written(
     small_disk: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the workers, which keep there what the disk does not take
     sweep = create(naive(40), small_disk(128 * 1024) / "s")
     status = wait(SweepJob(sweep, LocalDevices(["cpu"], 2)))
     assert status.state == "failed" and "No space left on device" in status.error

@@ -11,6 +11,8 @@ from tests.browser.test_main_paths import RUN, fill, go_to, settle
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+PATIENCE = 120_000  # ms, for what compiles or interprets
+
 
 def choose_tiles(page: "Page", *, block_m: tuple[str, ...], block_n: tuple[str, ...]) -> None:
     """Leave these blocks alone on the map."""
@@ -33,8 +35,8 @@ def test_compile_open_the_code_and_choose_a_tile(page: "Page") -> None:
     expect(page.locator("h1")).to_contain_text("Which tile for Flash?")
     choose_tiles(page, block_m=("32", "64"), block_n=("32", "64"))
     page.get_by_role("button", name=re.compile("^Compile")).click()
-    expect(page.locator("h1")).to_contain_text("looks best, untimed.")
-    expect(page.get_by_role("button", name=re.compile("All compiled"))).to_be_disabled()
+    expect(page.locator("h1")).to_contain_text("looks best, untimed.", timeout=PATIENCE)
+    expect(page.get_by_role("button", name=re.compile("All compiled"))).to_be_disabled(timeout=PATIENCE)
     cells = page.locator(".st-key-bs-card-occupancy-by-tile text")
     expect(cells.first).to_be_visible()
     # A click in the left upper cell of the first map: BLOCK_M 64, BLOCK_N 32.
@@ -58,7 +60,7 @@ def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
     choose_tiles(page, block_m=("64",), block_n=("32", "64"))
     page.get_by_role("button", name=re.compile("^Measure 2 on the CPU, interpreted")).click()
     expect(page.locator(".st-key-bs-sweep-progress")).to_be_visible()
-    expect(page.locator(".st-key-bs-sweep-progress")).to_have_count(0)
+    expect(page.locator(".st-key-bs-sweep-progress")).to_have_count(0, timeout=PATIENCE)
     (folder,) = (dashboard.runs / "sweeps").iterdir()
     assert len(list((folder / "runs").glob("*.json"))) == 2
     fill(page, "seq_len", "1024")
