@@ -265,8 +265,9 @@ def test_code_of_another_triton_that_is_lost_has_a_reason() -> None:
 
 
 def running() -> list[int]:
-    """The processes that compile, of this process."""
-    return [child.pid for child in multiprocessing.active_children() if child.pid and b"libtriton" in maps(child.pid)]
+    """The processes that compile, of this process: they lead a group, which workers that have loaded Triton do not."""
+    pids = [child.pid for child in multiprocessing.active_children() if child.pid]
+    return [pid for pid in pids if b"libtriton" in maps(pid) and os.getpgid(pid) == pid]
 
 
 def maps(pid: int) -> bytes:
