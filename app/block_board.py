@@ -143,16 +143,11 @@ def _with_measured(cell: Cell, subject: Subject, run: Measured | None, missing: 
         value, source = run.found.get(name, (None, ""))
         return Number(value, source, "" if value is not None else missing_value)
 
-    halves = of("hbm_read_bytes"), of("hbm_write_bytes")
-    moved, asked = of(HBM), cell.numbers[REQUESTED]
-    if not run.workload.on_gpu:
-        value, source = run.found.get(REQUESTED, (None, ""))
-        asked = asked if value is None else Number(value, source)
-    if halves[0].value is not None and halves[1].value is not None:
-        moved = Number(halves[0].value + halves[1].value, halves[0].source)
+    # What a GPU's Run says of requests is the schedule's, which is here already.
+    asked = cell.numbers[REQUESTED] if run.workload.on_gpu or REQUESTED not in run.found else of(REQUESTED)
     time = of(TIME)
     rate = Number(subject.problem.flops / time.value, time.source) if time.value else replace(time, value=None)
-    numbers = {TIME: time, RATE: rate, L2_SM: of(L2_SM), HBM: moved, ERROR: of(ERROR), REQUESTED: asked}
+    numbers = {TIME: time, RATE: rate, L2_SM: of(L2_SM), HBM: of(HBM), ERROR: of(ERROR), REQUESTED: asked}
     # It has run, so whatever a compiler here thinks, it can.
     return replace(cell, numbers={**cell.numbers, **numbers}, why_not="", run_id=run.run_id)
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from app.block_board import Measured, Subject
+from app.four_kinds import hbm, l2_sm, requested
 from app.recorded import EXAMPLES
 from kernels.problem import Refused, TileConfig
 from profiler.catalogue import SOURCE, catalogue, quoted
 from profiler.codec import NotARun, decode
 from profiler.grid import Grid, read_axes
-from profiler.run import HALVES, Run
+from profiler.run import Run
 from profiler.store import runs_folder
 from profiler.sweep import FAILED, RUNS, all_sweeps, failures
 from profiler.workload import Workload
 
 NAMES = ("gpu_time_seconds", "l2_sm_bytes", "hbm_bytes", "requested_bytes", "relative_error")
 RECORDED = EXAMPLES / "sweeps"
-PARTS = ("hbm_read_bytes", "hbm_write_bytes")
 
 
 def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
@@ -28,17 +28,12 @@ def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
 
 
 def _of_run(run: Run) -> Measured:
-    found = {}
-    for name in (*NAMES, *PARTS):
+    told = {"l2_sm_bytes": l2_sm(run), "hbm_bytes": hbm(run), "requested_bytes": requested(run)}
+    found = {name: (bytes.value, bytes.source) for name, bytes in told.items() if bytes.value is not None}
+    for name in ("gpu_time_seconds", "relative_error"):
         measurement = run.find(name)
         if measurement is not None and measurement.value is not None:
             found[name] = (measurement.value, measurement.source)
-    parts = [run.find(name) for name in HALVES["requested_bytes"]]
-    if all(part is not None and part.value is not None for part in parts):
-        found["requested_bytes"] = (
-            sum(part.value or 0.0 for part in parts if part),
-            parts[0].source if parts[0] else "",
-        )
     return Measured(run.workload, run.device.name, run.created, run.id, found, bool(run.recorded))
 
 

@@ -1,8 +1,11 @@
 """Boards: which number stands in which cell, with which source, or which reason."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.block_board import NOT_COMPILED, NOT_HERE, NOT_MEASURED, Subject, board
+from app.block_measured import of_runs
 from app.block_quantities import (
     COMPILED,
     CTAS,
@@ -19,8 +22,9 @@ from app.block_quantities import (
     WAVES,
     in_unit,
 )
+from profiler.run import Measurement
 from profiler.target import gpu_target
-from tests.fake_boards import PROBLEM, measured, resources, tile
+from tests.fake_boards import PROBLEM, measured, resources, run, tile
 
 H200 = gpu_target("h200")
 FLASH = Subject("flash", PROBLEM)
@@ -55,11 +59,12 @@ def test_the_newest_run_of_a_tile_counts() -> None:
 
 
 def test_halves_are_added_and_a_lone_half_is_none() -> None:
-    run = measured(64, 64, 1.0)
-    both = {"hbm_read_bytes": (1.0e8, "cupti-range"), "hbm_write_bytes": (0.5e8, "cupti-range")}
-    for found, expected in ((both, 1.5e8), ({"hbm_read_bytes": (1.0e8, "cupti-range")}, None)):
-        one = type(run)(run.workload, run.device, run.created, run.run_id, found)
-        (cell,) = board(FLASH, [tile(64, 64)], "H200", H200, [one]).cells
+    read, written = (
+        Measurement(f"hbm_{half}_bytes", n, "B", "cupti-range") for half, n in (("read", 1e8), ("write", 5e7))
+    )
+    for parts, expected in (((read, written), 1.5e8), ((read,), None)):
+        found = of_runs([replace(run(64, 64, 1.0, 1e9), measurements=parts)])
+        (cell,) = board(FLASH, [tile(64, 64)], "H200", H200, found).cells
         assert cell.value(HBM) == expected
         assert cell.value(TIME) is None and cell.value(RATE) is None
         assert cell.numbers[TIME].reason == "its Run has no value; open it to see why"
