@@ -77,7 +77,6 @@ class Cell:
     numbers: Mapping[str, Number] = field(hash=False)
     why_not: str = ""
     limits: tuple[str, ...] = ()
-    run_id: str = ""
     resources: Resources | None = field(default=None, hash=False)
 
     def value(self, key: str) -> float | None:
@@ -92,13 +91,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Board:
-    """The cells of one GPU, by BLOCK_M and BLOCK_N. `gpu` is None where its facts are not known, with the reason."""
+    """The cells of one GPU."""
 
     title: str
-    gpu: GpuTarget | None
     cells: tuple[Cell, ...]
-    is_here: bool = False
-    why_no_gpu: str = ""
 
     def sources(self, key: str) -> tuple[str, ...]:
         """Where the values of one quantity come from."""
@@ -129,7 +125,7 @@ def board(
         fault = (failed or {}).get(tile, "")
         missing = fault or (NOT_MEASURED if is_here else NOT_HERE)
         cells.append(_with_measured(cell, subject, newest.get(tile), missing))
-    return Board(title, gpu, tuple(cells), is_here, why_no_gpu)
+    return Board(title, tuple(cells))
 
 
 def _with_measured(cell: Cell, subject: Subject, run: Measured | None, missing: str) -> Cell:
@@ -149,7 +145,7 @@ def _with_measured(cell: Cell, subject: Subject, run: Measured | None, missing: 
     rate = Number(subject.problem.flops / time.value, time.source) if time.value else replace(time, value=None)
     numbers = {TIME: time, RATE: rate, L2_SM: of(L2_SM), HBM: of(HBM), ERROR: of(ERROR), REQUESTED: asked}
     # It has run, so whatever a compiler here thinks, it can.
-    return replace(cell, numbers={**cell.numbers, **numbers}, why_not="", run_id=run.run_id)
+    return replace(cell, numbers={**cell.numbers, **numbers}, why_not="")
 
 
 def _with_resources(cell: Cell, gpu: GpuTarget | None, found: Resources | None, why_no_gpu: str) -> Cell:

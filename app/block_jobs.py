@@ -58,11 +58,6 @@ def sweeping() -> SweepJob | None:
     return running[-1] if running else None
 
 
-def is_sweeping() -> bool:
-    """Whether a sweep runs on this server."""
-    return sweeping() is not None
-
-
 def collect() -> bool:
     """Say how what is over ended, once; True if the page must be drawn anew."""
     is_changed = False

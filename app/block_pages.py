@@ -177,7 +177,7 @@ def sheet(runs: Sequence[Run], theme: Theme) -> Sheet:
         )
     one, subject = next((one, subject) for one, subject in shown if one.sources(TIME))
     commonest = Counter((cell.tile.num_warps, cell.tile.num_stages) for cell in one.cells).most_common(1)[0][0]
-    of_one = Board(one.title, None, tuple(c for c in one.cells if (c.tile.num_warps, c.tile.num_stages) == commonest))
+    of_one = Board(one.title, tuple(c for c in one.cells if (c.tile.num_warps, c.tile.num_stages) == commonest))
     tile = of_one.cells[0].tile
     items: list[Picture | Table] = [
         heat([of_one], key, theme, None) for key in (TIME, L2_SM, HBM) if of_one.sources(key)

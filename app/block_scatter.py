@@ -36,7 +36,7 @@ def pareto(found: Sequence[Point]) -> list[Point]:
 
 
 def scatter(found: Sequence[Point], theme: Theme, chosen: Cell | None = None) -> go.Figure:
-    """The points with the front as a line; its tiles are named. A click gives BLOCK_M, BLOCK_N, warps and stages."""
+    """The points with the front as a line; its tiles are named, and `chosen` is ringed."""
     front = pareto(found)
     colour, muted = shade(KERNEL["flash"], theme), theme.muted
     by_bytes = QUANTITIES[L2_SM].unit([one.moved for one in found])
@@ -54,8 +54,7 @@ def scatter(found: Sequence[Point], theme: Theme, chosen: Cell | None = None) ->
             chart.add_trace(_trace([one], by_bytes, time_unit, ring, names=False))
     axis = {"fixedrange": True, "rangemode": "tozero", "zeroline": False}
     chart.update_layout(
-        template=template(theme), height=340, showlegend=False, hovermode="closest", clickmode="event+select",
-        dragmode=False,
+        template=template(theme), height=340, showlegend=False, hovermode="closest", dragmode=False,
         xaxis=axis | {"title": {"text": f"L2↔SM, {by_bytes[1]}"}},
         yaxis=axis | {"title": {"text": f"time, {time_unit[1]}"}}, margin={"t": 12, "r": 40},
         hoverlabel=hover_label(theme),
@@ -76,18 +75,11 @@ def _trace(
         x=[one.moved / by_bytes[0] for one in shown], y=[one.seconds / by_time[0] for one in shown], mode=mode,
         marker=marker, line={"color": line or None, "width": 1.5, "dash": "dot"}, text=[_name(one) for one in shown],
         textposition="top right", cliponaxis=False, hovertext=[_hover(one) for one in shown], hoverinfo="text",
-        customdata=[_tile(one) for one in shown],
-        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": marker.get("opacity", 1)}},
     )  # fmt: skip
 
 
 def _name(one: Point) -> str:
     return f"{one.cell.name}, {one.cell.tile.num_warps} warps"
-
-
-def _tile(one: Point) -> tuple[int, int, int, int]:
-    tile = one.cell.tile
-    return tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages
 
 
 def _hover(one: Point) -> str:

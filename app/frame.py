@@ -9,7 +9,7 @@ from types import ModuleType
 import streamlit as st
 
 from app import form, form_values, page, player, session
-from app.block_jobs import is_sweeping
+from app.block_jobs import sweeping
 from app.devices import device_line, why_no_gpu
 from app.registry import all_views
 
@@ -20,18 +20,19 @@ def show() -> None:
     """Draw the whole application for one script run."""
     st.set_page_config("Bytescope", ICON, layout="wide", initial_sidebar_state="auto")
     page.style_sheet()
-    pages = {view.__name__.rpartition(".")[2]: _page(view, index == 0) for index, view in enumerate(all_views())}
+    views = {view.__name__.rpartition(".")[2]: view for view in all_views()}
+    pages = {name: _page(view, index == 0) for index, (name, view) in enumerate(views.items())}
     st.session_state.pages = pages
     chosen = st.navigation(list(pages.values()), position="hidden")
     if st.session_state.get("page") != chosen.url_path:
         # Who left a page while it played comes back to one that stands still.
         player.stop()
         st.session_state["page"] = chosen.url_path
-    views = {view.__name__.rpartition(".")[2]: view for view in all_views()}
     st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
-        lines = [device_line(str(form_values.values()["device"]), session.job() is not None or is_sweeping())]
+        is_running = session.job() is not None or sweeping() is not None
+        lines = [device_line(str(form_values.values()["device"]), is_running)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

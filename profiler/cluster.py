@@ -82,9 +82,7 @@ class RayCluster:
         self._driver.kill()
 
     def _send(self, turns: Turns, who: str, cell: Cell) -> None:
-        if cell.workload is None:
-            turns.failed(who, cell, cell.refused)
-            return
+        assert cell.workload is not None, "Turns hands out no other"
         turns.note(who, f"{cell.label}, waits at the cluster")
         self._sent[cell.id] = who, cell
         workload, sweep = replace(cell.workload, device=self._device), turns.sweep

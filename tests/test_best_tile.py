@@ -20,7 +20,7 @@ def timed(m: int, n: int, ms: float, gb: float | None = None, ctas: int | None =
 
 
 def of(cells: Sequence[Cell]) -> Board:
-    return Board("H200", None, tuple(cells))
+    return Board("H200", tuple(cells))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.fake_boards import cell, tile
 
 
 def of(cells: Sequence[Cell], title: str = "H200") -> Board:
-    return Board(title, None, tuple(cells))
+    return Board(title, tuple(cells))
 
 
 FOUR = of(
