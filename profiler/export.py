@@ -1,15 +1,13 @@
 """Runs of a catalogue as one Parquet or CSV file: a row for each Run, or a row for each Measurement."""
 
-import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import duckdb
 
 from profiler.catalogue import NEWEST_FIRST, Catalogue, quoted
 from profiler.measured_rows import measurements
-from profiler.store import StoreError, require_ordinary
+from profiler.store import StoreError, replaced
 
 FORMATS = PARQUET, CSV = "parquet", "csv"
 TABLES = RUNS, MEASUREMENTS = "runs", "measurements"
@@ -33,7 +31,8 @@ def export(
             rows.write_parquet(str(written), compression="zstd")
         else:
             _inert(rows).write_csv(str(written))
-        _move(written, target)
+        with replaced(target) as copy, written.open("rb") as table_file:
+            shutil.copyfileobj(table_file, copy)
     except (OSError, duckdb.Error) as fault:
         reason = getattr(fault, "strerror", None) or str(fault).partition("\n")[0].rstrip(".")
         raise StoreError(f"{target} could not be written: {reason}.") from fault
@@ -51,18 +50,3 @@ def _inert(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
         for name, kind in zip(map(quoted, rows.columns), rows.types, strict=True)
     ]
     return rows.project(", ".join(cells))
-
-
-def _move(written: Path, target: Path) -> None:
-    """Copy beside the target, flush to the disk, then rename over it, if it is nothing but a file."""
-    require_ordinary(target)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as copy, written.open("rb") as rows:
-            shutil.copyfileobj(rows, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tempfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from profiler.cache import cache_folder
 from profiler.codec import NotARun, decode, encode
 from profiler.resources import Configuration, Resources
-from profiler.store import write_atomically
+from profiler.store import replaced, write_atomically
 
 FORMAT_VERSION = 1
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,7 +66,8 @@ class ResourceCache:
         with suppress(OSError):
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _write_bytes_atomically(path, zlib.compress(code))
+                with replaced(path, durable=False) as file:
+                    file.write(zlib.compress(code))
         return digest
 
     def find_code(self, digest: str) -> bytes | None:
@@ -103,14 +103,3 @@ def _read(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"{path.name} is too large.")
     return content
-
-
-def _write_bytes_atomically(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

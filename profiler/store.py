@@ -4,8 +4,11 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from profiler.codec import NotARun
 from profiler.plausible import printable
@@ -86,12 +89,22 @@ def require_writable(folder: Path) -> None:
 
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
-    """Write beside the target, flush to the disk if `durable`, then rename over it, if it is nothing but a file."""
+    """`replaced` with a text."""
+    with replaced(path, durable) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def replaced(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file beside the target to write to: flushed to the disk if `durable`, then renamed over the target.
+
+    Nothing is renamed over what is no ordinary file, nor where the block raises.
+    """
     require_ordinary(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
