@@ -1,6 +1,6 @@
 """What it takes to know more of the tiles on a map: which tiles, compile them, measure them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -12,9 +12,8 @@ from app.keep import keep, kept
 from app.style import roughly
 from kernels.problem import Refused, TileConfig
 from profiler.axes import Value
-from profiler.compile_pool import known
 from profiler.grid import Grid
-from profiler.resources import Configuration, configurations
+from profiler.resources import Configuration, Resources, configurations
 from profiler.sweep_cost import estimate
 from profiler.target import GpuTarget
 from profiler.workload import CPU, Workload, workloads
@@ -43,10 +42,14 @@ def to_compile(subject: Subject, tiles: Sequence[TileConfig], gpu: GpuTarget | N
     return wanted
 
 
-def draw(subject: Subject, tiles: Sequence[TileConfig], gpus: Sequence[GpuTarget | None]) -> None:
-    """Buttons that compile and measure what is not known yet, and the tiles that they are for."""
+def draw(
+    subject: Subject,
+    tiles: Sequence[TileConfig],
+    gpus: Sequence[GpuTarget | None],
+    at_hand: Mapping[Configuration, Resources],
+) -> None:
+    """Buttons that compile and measure what is not `at_hand` yet, and the tiles that they are for."""
     wanted = [one for gpu in gpus for one in to_compile(subject, tiles, gpu)]
-    at_hand = known(wanted)
     missing = [one for one in dict.fromkeys(wanted) if one not in at_hand]
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="bs-ask-for-more"):
         with st.popover("Tiles", icon=":material/grid_on:"):

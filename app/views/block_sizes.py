@@ -1,8 +1,9 @@
 """Block sizes: what each BLOCK_M × BLOCK_N costs, measured on the GPU here and compiled for those that are not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import TypeVar
 
 import streamlit as st
@@ -18,6 +19,7 @@ from app.style import Theme
 from kernels.base import all_kernels
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler.compile_pool import known
+from profiler.resources import Configuration, Resources
 from profiler.run import Run
 
 TITLE = "Block sizes"
@@ -44,12 +46,16 @@ def render(runs: tuple[Run, ...]) -> None:
     answer = st.container()
     subject, how, chosen = _choose(found)
     tiles = _tiles(how, subject, found)
-    boards = [_board(subject, tiles, target, found) for target in chosen]
-    everything = [_board(subject, _all_tiles(subject, found), target, found) for target in chosen[:1]]
+    more = list(dict.fromkeys((*tiles, *_all_tiles(subject, found))))
+    wanted = [one for target in chosen for one in block_buttons.to_compile(subject, tiles, target.gpu)]
+    wanted += [one for target in chosen[:1] for one in block_buttons.to_compile(subject, more, target.gpu)]
+    at_hand = known(wanted)
+    boards = [_board(subject, tiles, target, found, at_hand) for target in chosen]
+    everything = [_board(subject, _all_tiles(subject, found), target, found, at_hand) for target in chosen[:1]]
     with answer:
         page.headline(block_pages.headline(boards, subject, how, next(iter(everything), None)))
         page.figures(block_pages.figures(boards))
-    block_buttons.draw(subject, tiles, [target.gpu for target in chosen])
+    block_buttons.draw(subject, tiles, [target.gpu for target in chosen], at_hand)
     block_progress.draw()
     if not boards:
         page.empty("Choose a GPU: one that is here to measure on, any to compile for.")
@@ -141,11 +147,16 @@ def _all_tiles(subject: Subject, found: Sequence[Measured]) -> list[TileConfig]:
     return sorted((tile for tile in tiles if tile), key=lambda t: (t.BLOCK_M, t.BLOCK_N, *_pair(t)))
 
 
-def _board(subject: Subject, tiles: Sequence[TileConfig], target: Target, found: Sequence[Measured]) -> Board:
+def _board(
+    subject: Subject,
+    tiles: Sequence[TileConfig],
+    target: Target,
+    found: Sequence[Measured],
+    at_hand: Mapping[Configuration, Resources] = MappingProxyType({}),
+) -> Board:
     own = [one for one in of_subject(found, subject) if target.owns(one)]
-    compiled = {
-        one.tile: resources for one, resources in known(block_buttons.to_compile(subject, tiles, target.gpu)).items()
-    }
+    capability = None if target.gpu is None else target.gpu.compute_capability
+    compiled = {one.tile: resources for one, resources in at_hand.items() if one.compute_capability == capability}
     is_here = bool(target.device)
     failed = failures_of(subject) if is_here else {}
     return board(subject, tiles, target.title, target.gpu, own, compiled, failed, is_here, target.why)
