@@ -9,7 +9,7 @@ from kernels.problem import Refused
 from profiler.catalogue import catalogue, count
 from profiler.export import FORMATS, PARQUET, RUNS, TABLES, export
 from profiler.list_command import Where, divided, print_faults
-from profiler.store import StoreError, require_writable, runs_folder
+from profiler.store import StoreError, require_writable
 
 Table = Annotated[str, typer.Option(help="runs: a row for each Run; measurements: one for each Measurement.")]
 
@@ -28,7 +28,7 @@ def export_runs(
     if target.is_dir():
         raise StoreError(f"{target} is a folder; name a file.")
     require_writable(target.absolute().parent)
-    folders, files = divided(places or [runs_folder()])
+    folders, files = divided(places)
     if is_read(target, folders, files):
         raise Refused(f"{target} is one of the files that are exported; name another.")
     with catalogue(folders, files) as saved:

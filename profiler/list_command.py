@@ -35,7 +35,7 @@ def list_saved(
     where: Where = None,
 ) -> None:
     """Kernels, and the Runs that are saved, newest first."""
-    with catalogue(*divided(places or [runs_folder()])) as saved:
+    with catalogue(*divided(places)) as saved:
         chosen, faults = saved.newest(saved.runs if where is None else saved.where(where), most)
     print_faults((*saved.faults, *faults))
     if as_json:
@@ -46,14 +46,15 @@ def list_saved(
     console.print(_table(chosen, ", ".join(map(str, places or [runs_folder()]))))
 
 
-def divided(places: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Folders, of a sweep that of its Runs, and files. Raises StoreError for what does not exist."""
+def divided(places: list[Path] | None) -> tuple[list[Path], list[Path]]:
+    """Folders, of a sweep that of its Runs, and files; the folder of Runs for none. Raises StoreError."""
+    if not places:
+        return [runs_folder()], []
     folders = [place for place in places if place.is_dir()]
     files = [place for place in places if place not in folders]
     for file in files:
-        if not file.exists() and file != runs_folder():
+        if not file.exists():
             raise StoreError(f"{file} does not exist.")
-    files = [file for file in files if file.exists()]
     return [folder / RUNS if is_sweep(folder) else folder for folder in folders], files
 
 

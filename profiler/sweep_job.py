@@ -103,7 +103,7 @@ class LocalDevices:
 
     def run(self, turns: Turns) -> None:
         """See Executor."""
-        workers = self._workers[: turns.waiting]
+        workers = self._workers[: len(turns.waiting)]
         if not any(cell.workload for cell in turns.sweep.cells):
             turns.take("nobody")  # which notes why each of them cannot be
             return
@@ -138,7 +138,7 @@ class Share(Job):
     def _work(self) -> None:
         try:
             require_writable(self._turns.sweep.runs)
-            self._ahead.start(self._turns.sweep.left(), self._see_device().compute_capability)
+            self._ahead.start(self._turns.waiting, self._see_device().compute_capability)
             while (cell := self._turns.take(self._name)) is not None:
                 self._do(cell)
         except StoreError as fault:

@@ -58,9 +58,10 @@ class Turns:
     def __init__(self, sweep: Sweep, again: bool = False) -> None:
         self.sweep = sweep
         self.broken = sweep.broken()
-        over = {cell.id for cell in sweep.left(again)} | self.broken.keys()
-        self._left = deque(cell for cell in sweep.cells if cell.id in over)
-        self._done = len(sweep.done() - self.broken.keys())
+        done = sweep.done() - self.broken.keys()
+        over = done if again else done | (sweep.failed().keys() - self.broken.keys())
+        self._left = deque(cell for cell in sweep.cells if cell.id not in over)
+        self._done = len(done)
         self._failed = len(sweep.cells) - self._done - len(self._left)
         self._finished = 0
         self._running: dict[str, str] = {}
@@ -71,10 +72,10 @@ class Turns:
         self._begun = time.monotonic()
 
     @property
-    def waiting(self) -> int:
-        """Cells that nobody has begun."""
+    def waiting(self) -> tuple[Cell, ...]:
+        """Cells that nobody has begun, in their order."""
         with self._guard:
-            return len(self._left)
+            return tuple(self._left)
 
     def take(self, who: str) -> Cell | None:
         """The next cell for `who`; None where there is none, or nobody is to begin another.

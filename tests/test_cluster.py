@@ -374,14 +374,14 @@ def test_a_cluster_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_cluster_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = turns_of(sweep_of(tmp_path, seed="0,1,2"), Script(lambda order: [{"node": "a"}]), monkeypatch)
-    assert (turns.status().state, turns.waiting, turns.status().failed) == (FAILED, 3, 0)
+    assert (turns.status().state, len(turns.waiting), turns.status().failed) == (FAILED, 3, 0)
     assert turns.status().error == "The Ray cluster at 127.0.0.1:6379 was lost (the head left)."
 
 
 def test_a_node_that_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(lambda order: [{"node": "a", "unfit": "No torch."}])
     turns = turns_of(sweep_of(tmp_path, seed="0,1,2,3"), script, monkeypatch)
-    assert (turns.status().state, turns.waiting, turns.status().failed) == (FAILED, 4, 0)
+    assert (turns.status().state, len(turns.waiting), turns.status().failed) == (FAILED, 4, 0)
     assert turns.status().error.startswith("Node a can measure nothing: No torch.")
 
 
@@ -407,7 +407,7 @@ def test_the_disk_here_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cluster, "save", save)
     script = Script(lambda order: [{"node": "a", "run": to_json([run_of(sweep, order)])}])
     turns = turns_of(sweep, script, monkeypatch)
-    assert (turns.status().state, turns.status().error, turns.waiting) == (FAILED, "No space left.", 3)
+    assert (turns.status().state, turns.status().error, len(turns.waiting)) == (FAILED, "No space left.", 3)
 
 
 @pytest.mark.parametrize("text", ["{}", to_json([cpu_run(run_id="another")])])
