@@ -3,8 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from profiler.device import why_no_gpu
 from profiler.run import Measurement, from_json
 from profiler.store import list_runs, load, save
 from profiler.worker import Worker
+from tests.command_line import Answer, Command, answer_to
 from tests.fake_runs import cpu_run, flash_run, naive_run
 from tests.faults import break_flash, mend_flash
 
@@ -27,27 +27,12 @@ SMALL = "--heads 2 --kv-heads 1 --seq-len 33 --seq-len-kv 40 --head-dim 16 --cau
 RUN = f"run --device cpu {SMALL}"
 
 
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu_worker: Worker) -> Command:
     """Runs `python -m profiler line words` in this process, where the CPU's worker is warm; only `line` is split."""
 
     def run(line: str, *words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["profiler", *line.split(), *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        shown = capsys.readouterr()
-        return Answer(int(end.value.code or 0), shown.out, shown.err)
+        return answer_to([*line.split(), *words], monkeypatch, capsys)
 
     return run
 

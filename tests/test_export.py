@@ -3,16 +3,14 @@
 import csv
 import json
 import os
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from profiler import __main__ as cli
 from profiler.catalogue import catalogue
 from profiler.export import export
 from profiler.grid import Grid
@@ -21,17 +19,8 @@ from profiler.measured_rows import IMPOSSIBLE
 from profiler.run import Measurement, to_document
 from profiler.store import StoreError, save, write_atomically
 from profiler.sweep import create
+from tests.command_line import Answer, Command, answer_to
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
-
-
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -42,12 +31,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["profiler", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        shown = capsys.readouterr()
-        return Answer(int(end.value.code or 0), shown.out, shown.err)
+        return answer_to(words, monkeypatch, capsys)
 
     return run
 
