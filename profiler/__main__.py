@@ -11,12 +11,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
 from profiler.list_command import files_of, list_saved
+from profiler.problem_options import (
+    Batch,
+    Causal,
+    Dtype,
+    HeadDim,
+    Heads,
+    KvHeads,
+    SeqLen,
+    SeqLenKv,
+    Window,
+    problem_of,
+)
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
@@ -31,15 +43,6 @@ errors = Console(stderr=True)
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
 KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run; may be given several times.")]
-Batch = Annotated[int, typer.Option(help="Batch size.")]
-Heads = Annotated[int, typer.Option(help="Query heads.")]
-KvHeads = Annotated[int | None, typer.Option(help="Key/value heads; as many as --heads if left out.")]
-SeqLen = Annotated[int, typer.Option(help="Queries, and keys unless --seq-len-kv says otherwise.")]
-SeqLenKv = Annotated[int | None, typer.Option(help="Keys and values.")]
-HeadDim = Annotated[int, typer.Option(help="Width of a head.")]
-Dtype = Annotated[str, typer.Option(help="float16, bfloat16 or float32.")]
-Causal = Annotated[bool, typer.Option("--causal", help="Hide keys after the query, aligned bottom-right.")]
-Window = Annotated[int | None, typer.Option(help="Keep only keys less than this many positions away.")]
 BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
@@ -105,7 +108,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Write the Runs to this file as well.")] = None,
 ) -> None:
     """Measure kernels on one problem; every Run is saved."""
-    problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or default_device()
@@ -149,7 +152,7 @@ def schedule(
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
-    problem = _problem(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())
     totals = {
@@ -208,22 +211,6 @@ app.command()(resources)
 app.command()(sweep)
 app.command("list")(list_saved)
 app.command("export")(export_runs)
-
-
-def _problem(
-    batch: int,
-    heads: int,
-    kv_heads: int | None,
-    seq_len: int,
-    seq_len_kv: int | None,
-    head_dim: int,
-    dtype: str,
-    causal: bool,
-    window: int | None,
-) -> AttentionProblem:
-    keys = seq_len if seq_len_kv is None else seq_len_kv
-    shared = heads if kv_heads is None else kv_heads
-    return AttentionProblem(batch, heads, shared, seq_len, keys, head_dim, dtype, causal, window)
 
 
 def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:

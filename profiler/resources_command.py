@@ -11,11 +11,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler import axes
 from profiler.compile_pool import DEFAULT_TIMEOUT, compile_all
 from profiler.compiled_code import KINDS, NoCode, code_of
 from profiler.device import GPUS, detect, why_no_gpu
+from profiler.problem_options import (
+    Batch,
+    Causal,
+    Dtype,
+    HeadDim,
+    Heads,
+    KvHeads,
+    SeqLen,
+    SeqLenKv,
+    Window,
+    problem_of,
+)
 from profiler.resources import Configuration, Resources, configurations
 from profiler.resources_table import Answer, document, tables
 from profiler.store import StoreError, require_writable, write_atomically
@@ -30,15 +42,15 @@ def resources(
         list[str] | None,
         typer.Option("--gpu", help=f"{', '.join(GPUS)}; several times for several. The present one if left out."),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
-    heads: Annotated[int, typer.Option(help="Query heads.")] = 2,
-    kv_heads: Annotated[int | None, typer.Option(help="Key/value heads; as many as --heads if left out.")] = None,
-    seq_len: Annotated[int, typer.Option(help="Queries, and keys unless --seq-len-kv says otherwise.")] = 512,
-    seq_len_kv: Annotated[int | None, typer.Option(help="Keys and values.")] = None,
-    head_dim: Annotated[int, typer.Option(help="Width of a head.")] = 64,
-    dtype: Annotated[str, typer.Option(help="float16, bfloat16 or float32.")] = "float16",
-    causal: Annotated[bool, typer.Option("--causal", help="Hide keys after the query, aligned bottom-right.")] = False,
-    window: Annotated[int | None, typer.Option(help="Keep only keys less than this many positions away.")] = None,
+    batch: Batch = 1,
+    heads: Heads = 2,
+    kv_heads: KvHeads = None,
+    seq_len: SeqLen = 512,
+    seq_len_kv: SeqLenKv = None,
+    head_dim: HeadDim = 64,
+    dtype: Dtype = "float16",
+    causal: Causal = False,
+    window: Window = None,
     block_m: Annotated[str, typer.Option("--block-m", help=f"Queries of one tile; {LIST}.")] = "64",
     block_n: Annotated[str, typer.Option("--block-n", help=f"Keys of one tile; {LIST}.")] = "64",
     num_warps: Annotated[str, typer.Option(help=f"Warps of one program; {LIST}.")] = "4",
@@ -49,8 +61,7 @@ def resources(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout's last line.")] = False,
 ) -> None:
     """Registers, spills, shared memory, occupancy and waves on any GPU, compiled here; needs no GPU."""
-    keys, shared = seq_len if seq_len_kv is None else seq_len_kv, heads if kv_heads is None else kv_heads
-    problem = AttentionProblem(batch, heads, shared, seq_len, keys, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     targets = [gpu_target(name) for name in dict.fromkeys(gpu)] if gpu else [_present()]
     tiles = _tiles(block_m, block_n, num_warps, num_stages, order)
     if not timeout > 0:
