@@ -1,8 +1,10 @@
 """Prints how long sweeps take: with stubbed cells how time grows with cells and workers, on a GPU a measured one.
 
-python -m benchmarks.sweep_speed          stubbed on the CPU, then 100 cells on the first GPU if there is one
+python -m benchmarks.sweep_speed            stubbed on the CPU, then 100 cells on the first GPU if there is one
+python -m benchmarks.sweep_speed measured   only those on the first GPU
 """
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -26,6 +28,14 @@ HOW = {"num_warps": (4, 8), "num_stages": (2, 3)}
 def main() -> None:
     """Stubbed sweeps of 10, 100 and 1,000 cells by one worker and by two, then 100 measured cells."""
     console = Console()
+    if sys.argv[1:] != ["measured"]:
+        _stubbed_table(console)
+    for device in detect()[:1]:
+        with tempfile.TemporaryDirectory() as folder:
+            tell_measured(console, device.device, Path(folder) / "sweep")
+
+
+def _stubbed_table(console: Console) -> None:
     table = Table("cells", "workers", "seconds", "cells' own time, s", "overhead", "a cell, ms")
     for workers in (1, 2):
         for cells in (10, 100, 1000):
@@ -36,8 +46,6 @@ def main() -> None:
             table.add_row(f"{cells:,}", str(workers), *shown)
     console.print(f"Cells that take {STUB_SECONDS:g} s each; the workers are warm, the first cell's included.")
     console.print(table)
-    for device in detect()[:1]:
-        _measured(console, device.device)
 
 
 def _stubbed(cells: int, workers: int) -> SweepStatus:
@@ -53,18 +61,19 @@ def _stubbed(cells: int, workers: int) -> SweepStatus:
     return status
 
 
-def _measured(console: Console, device: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        sweep = create(Grid(SHAPE | TILES | HOW), Path(folder) / "sweep")
-        status = SweepJob(sweep, LocalDevices([device])).wait()
-        runs = [load(path)[0] for path in sorted(sweep.runs.glob("*.json"))]
+def tell_measured(console: Console, device: str, folder: Path) -> tuple[Sweep, SweepStatus]:
+    """Measures the 100 cells into a new folder and prints where their time went."""
+    sweep = create(Grid(SHAPE | TILES | HOW), folder)
+    status = SweepJob(sweep, LocalDevices([device])).wait()
+    runs = [load(path)[0] for path in sorted(sweep.runs.glob("*.json"))]
     own = sum(sum(run.phases.values()) for run in runs)
     console.print(
-        f"\n{status.cells} cells of flash (1, 16, 8192, 128) bfloat16 on {device}: {status.done} done, "
+        f"{status.cells} cells of flash (1, 16, 8192, 128) bfloat16 on {device}: {status.done} done, "
         f"{status.failed} failed, {status.seconds:.1f} s; {own:.1f} s of that in the cells' own phases "
         f"(overhead {status.seconds / own - 1:.1%}). {status.error}"
     )
     _tell_phases(console, sweep, [run.phases for run in runs])
+    return sweep, status
 
 
 def _tell_phases(console: Console, sweep: Sweep, phases: list[dict[str, float]]) -> None:
