@@ -4,8 +4,10 @@ python -m benchmarks.sweep_speed            stubbed on the CPU, then 100 cells o
 python -m benchmarks.sweep_speed measured   only those on the first GPU
 """
 
+import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -64,15 +66,22 @@ def _stubbed(cells: int, workers: int) -> SweepStatus:
 def tell_measured(console: Console, device: str, folder: Path) -> tuple[Sweep, SweepStatus]:
     """Measures the 100 cells into a new folder and prints where their time went."""
     sweep = create(Grid(SHAPE | TILES | HOW), folder)
+    begun = time.time()
     status = SweepJob(sweep, LocalDevices([device])).wait()
-    runs = [load(path)[0] for path in sorted(sweep.runs.glob("*.json"))]
-    own = sum(sum(run.phases.values()) for run in runs)
+    paths = sorted(sweep.runs.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    phases = [load(path)[0].phases for path in paths]
+    ends = [path.stat().st_mtime for path in paths]
+    # Between two Runs: what is asked of the worker, refused cells, and waiting for a cell that is still being compiled.
+    starts = [end - sum(spent.values()) for end, spent in zip(ends, phases, strict=True)]
+    gaps = [start - end for end, start in zip(ends, starts[1:], strict=False)]
+    own = sum(sum(spent.values()) for spent in phases)
     console.print(
         f"{status.cells} cells of flash (1, 16, 8192, 128) bfloat16 on {device}: {status.done} done, "
-        f"{status.failed} failed, {status.seconds:.1f} s; {own:.1f} s of that in the cells' own phases "
-        f"(overhead {status.seconds / own - 1:.1%}). {status.error}"
+        f"{status.failed} failed, {status.seconds:.1f} s. {status.error}\n"
+        f"Measuring {own:.1f} s; before the first cell {starts[0] - begun:.1f} s; between cells {sum(gaps):.1f} s "
+        f"({sum(gaps) / own:.1%}), median {1e3 * statistics.median(gaps):.0f} ms, longest {max(gaps):.2f} s"
     )
-    _tell_phases(console, sweep, [run.phases for run in runs])
+    _tell_phases(console, sweep, phases)
     return sweep, status
 
 

@@ -68,7 +68,10 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     def poison(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def made(*args: Any, **options: Any) -> torch.Tensor:
             tensor = make(*args, **options)
-            return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+            if tensor.is_floating_point():
+                # Detached, for torch's compiler makes tensors with gradients on its way.
+                tensor.detach().fill_(torch.nan)
+            return tensor
 
         return made
 

@@ -90,9 +90,19 @@ def test_what_only_some_of_them_take() -> None:
     efficient.refuse(replace(PLAIN, dtype="float32", head_dim=4), T16, ON_H200)
     efficient.refuse(replace(PLAIN, dtype="float32", head_dim=3), T16, t4)
     assert "a multiple of 4" in refusal_of("mem_efficient", dtype="float32", head_dim=3)
+    efficient.refuse(replace(PLAIN, seq_len_kv=2**23, head_dim=248), T16, ON_H200)
+    assert "and one has 2,147,483,648; choose a shorter" in refusal_of("mem_efficient", seq_len_kv=2**23, head_dim=256)
     for name in ("mem_efficient", "flex"):
         all_kernels()[name].refuse(PLAIN, T16, t4)
         assert refusal_of(name, t4, dtype="bfloat16").startswith("T4 has no bfloat16")
+
+
+def test_rows_too_far_apart_for_memory_efficient_attention_are_refused_by_name() -> None:
+    q, k = (torch.empty(1, 2, 256, 64, device="meta", dtype=torch.float16) for _ in range(2))
+    far = torch.empty(1, device="meta", dtype=torch.float16).as_strided((1, 2, 256, 64), (64, 64, 2**24, 1))
+    words = r"^The last row of v is 4,278,190,080 elements after the first of its head, .* make v contiguous"
+    with pytest.raises(ValueError, match=words):
+        all_kernels()["mem_efficient"].forward(q, k, far, PLAIN, T16, finite=True)
 
 
 def test_flex_takes_every_mask_and_is_bounded_where_it_is_not_fused() -> None:

@@ -10,6 +10,7 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 
 CUDNN, FLASH_ATTENTION_2, MEM_EFFICIENT = "cuDNN's attention", "FlashAttention-2", "Memory-efficient attention"
 MAX_GRID_SIDE = 65_535  # batch and heads stand along y and z of the grid
+OFFSETS_END = 2**31  # memory-efficient attention counts elements within a head in 32 bits: beyond, it reads elsewhere
 VECTOR_BYTES = 16  # what one load of a row takes
 SMALLEST_FLEX_HEAD_DIM = 16
 MAX_EAGER_SCORE_BYTES = 2**30
@@ -35,6 +36,11 @@ def refuse_mem_efficient(problem: AttentionProblem, tile: TileConfig, gpu: GpuLi
         raise Refused(
             f"{MEM_EFFICIENT} takes no GQA: kv_heads is {problem.kv_heads}; "
             f"choose kv_heads {problem.heads}, or another kernel."
+        )
+    if (elements := max(problem.seq_len_q, problem.seq_len_kv) * problem.head_dim) >= OFFSETS_END:
+        raise Refused(
+            f"{MEM_EFFICIENT} counts the elements of a head in 32 bits, and one has {elements:,}; "
+            "choose a shorter sequence, or flash."
         )
     if problem.dtype != "float32" or gpu.compute_capability >= (8, 0):
         _refuse_ragged_rows(MEM_EFFICIENT, problem, "its rows are loaded 16 bytes at a time")
