@@ -134,4 +134,5 @@ def _is_theirs(name: str, module: str) -> bool:
 
 
 def _a(value: object) -> str:
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

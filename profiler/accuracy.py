@@ -15,6 +15,7 @@ from profiler.plausible import printable
 from profiler.run import Measurement
 
 CHEAP_FLOPS = {"cuda": 1.5e12, "cpu": 2e9}
+RAW_BFLOAT16 = "Triton's interpreter multiplies bfloat16 in tl.dot as integers, unless the kernel converts it before"
 MAX_OWN_SCORES = 2**31  # bytes of scores in float64 that a reference of the user's may need
 
 
@@ -32,6 +33,8 @@ def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
     heads = f"{workload.problem.batch * workload.problem.heads} (batch, head)"
     note = f"all {total} rows of {heads}" if count == total else f"{count} of {total} rows, evenly spaced, of {heads}"
     note = f"{against}, {note}"
+    if bench.own is not None and not workload.on_gpu and workload.problem.dtype == "bfloat16":
+        note += f"; {RAW_BFLOAT16}"
     if not difference.isfinite().all():
         return _untold(f"O holds NaN or infinity ({note}){_first_bad(difference, rows)}")
     largest = Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note)

@@ -14,6 +14,7 @@ import torch
 import triton
 
 from kernels.own import is_own
+from kernels.own_fault import KernelFault
 from kernels.own_forward import untouched
 from kernels.own_import import OwnCallable
 from kernels.problem import TileConfig
@@ -22,6 +23,7 @@ from kernels.schedule import Schedule
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.interpreter import why_not_interpreted
 from profiler.own_kernel import NO_INTERPRETER, as_imported, seen, unseen
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
@@ -149,8 +151,13 @@ def _first_of_own(bench: Bench, own: OwnCallable) -> tuple[Output | None, list[R
             return None, [], None
         if not is_interpreting():
             return bench.launch(), [Reading(unseen(NO_INTERPRETER))], None
-        with traced_accesses() as trace:
-            output = bench.launch()
+        try:
+            with traced_accesses() as trace:
+                output = bench.launch()
+        except KernelFault as fault:
+            if reason := why_not_interpreted():
+                raise KernelFault(f"{fault} If it is a Triton kernel: {reason}.", fault.trace) from None
+            raise
     return output, [Reading(seen(trace))], None
 
 
