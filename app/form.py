@@ -181,7 +181,7 @@ def _fields(default: str) -> None:
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
-    titles = {name: kernel.title for name, kernel in own_kernels.offered().items()}
+    titles = own_kernels.titles()
     st.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
     if project().fault:
         page.message("error", project().fault)
