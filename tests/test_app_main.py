@@ -14,6 +14,7 @@ import app.form
 import app.session
 import app.views.live_gpu
 from app.registry import all_views
+from profiler.own_kernel import Permit
 from profiler.run import DeviceInfo, Run
 from profiler.store import save
 from profiler.worker import JobStatus
@@ -29,6 +30,7 @@ class FakeJob:
 
     workloads: tuple[Workload, ...]
     timeout: float
+    permit: Permit
     now: JobStatus = field(default_factory=JobStatus)
 
     def status(self) -> JobStatus:
@@ -48,8 +50,8 @@ class FakeWorker:
     def start(self) -> None:
         pass
 
-    def submit(self, workloads: tuple[Workload, ...], timeout: float) -> FakeJob:
-        self.jobs.append(FakeJob(workloads, timeout))
+    def submit(self, workloads: tuple[Workload, ...], timeout: float, permit: Permit) -> FakeJob:
+        self.jobs.append(FakeJob(workloads, timeout, permit))
         return self.jobs[-1]
 
 
