@@ -14,6 +14,7 @@ from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
+from profiler.own_kernel import as_asked
 from profiler.project import project
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
@@ -80,7 +81,8 @@ def _tell_pages(wanted: tuple[Workload, ...]) -> None:
 
 def shows_others(wanted: tuple[Workload, ...], shown: tuple[Run, ...]) -> str:
     """A sentence where the pages show Runs of other settings than the form's; else empty."""
-    return "" if all(run.workload in wanted for run in shown) else "The Runs shown have other settings."
+    asked_for = set(map(as_asked, wanted))
+    return "" if all(as_asked(run.workload) in asked_for for run in shown) else "The Runs shown have other settings."
 
 
 def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:

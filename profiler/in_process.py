@@ -88,5 +88,6 @@ def _own_tile(own: OwnCallable) -> TileConfig | None:
     if not own.takes:
         return None
     found = inspect.signature(own.call).parameters
-    given: dict[str, Any] = {name: found[name].default for name in TILE_NAMES if name in own.takes}
-    return replace(TileConfig(), **{name: value for name, value in given.items() if isinstance(value, int)})
+    defaults = {name: found[name].default for name in TILE_NAMES if name in own.takes}
+    given: dict[str, Any] = {name: value for name, value in defaults.items() if isinstance(value, int)}
+    return replace(TileConfig(), **given)
