@@ -39,7 +39,7 @@ def cost(workloads: tuple[Workload, ...]) -> Cost:
         schedule = kernel.schedule(problem, workload.tile or TileConfig())
         need = needs(workload)
         asked = schedule.requested_read_bytes + schedule.requested_write_bytes
-        title = titles[kernel.name]
+        title = titles.get(kernel.name, kernel.title)
         requested[title] = asked if kernel.tells_requests else None
         memory[title] = None if is_own(kernel.name) else need.total_bytes
         steps += need.tile_steps

@@ -1,6 +1,7 @@
 """The sidebar's form: what to run, what it will cost, and Run; it redraws alone while values change."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
 
 import streamlit as st
@@ -13,8 +14,8 @@ from app.form_values import begin, key_of, options, preset_options, values
 from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
+from kernels.own import is_own
 from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
-from profiler.own_kernel import as_asked
 from profiler.project import project
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
@@ -81,8 +82,13 @@ def _tell_pages(wanted: tuple[Workload, ...]) -> None:
 
 def shows_others(wanted: tuple[Workload, ...], shown: tuple[Run, ...]) -> str:
     """A sentence where the pages show Runs of other settings than the form's; else empty."""
-    asked_for = set(map(as_asked, wanted))
-    return "" if all(as_asked(run.workload) in asked_for for run in shown) else "The Runs shown have other settings."
+    # What an own kernel says of itself, that it has a schedule or takes no tile, is no setting of the form's.
+    asked_for = {*wanted, *(replace(one, tile=None) for one in wanted if is_own(one.kernel))}
+    return (
+        ""
+        if all(replace(run.workload, like="") in asked_for for run in shown)
+        else "The Runs shown have other settings."
+    )
 
 
 def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:

@@ -69,11 +69,6 @@ def completed(workload: Workload, own: OwnCallable) -> Workload:
     return replace(workload, tile=kernel_named(own.name, own.like).cut(workload.problem, tile), like=own.like)
 
 
-def as_asked(workload: Workload) -> Workload:
-    """The Workload without what its own kernel said of itself, so that Runs compare with what was asked for."""
-    return replace(workload, tile=None, like="") if is_own(workload.kernel) else workload
-
-
 def as_imported(workload: Workload) -> Workload:
     """`completed`, its kernel imported in this process. Raises Refused where that is not possible."""
     return completed(workload, own_import.imported(workload.kernel))
