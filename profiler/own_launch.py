@@ -1,4 +1,4 @@
-"""The first launch of a kernel of the user's own: it compiles, shows what it asks for, and must leave its inputs alone."""
+"""The first launch of a kernel of the user's own: it compiles, tells what it asks for, and must leave inputs alone."""
 
 from kernels.own_fault import KernelFault
 from kernels.own_forward import untouched
