@@ -79,7 +79,7 @@ def _name(call: Any) -> str:
     """module:function, as far as a callable tells them."""
     function = getattr(call, "__name__", type(call).__name__)
     module = getattr(call, "__module__", None) or "python"
-    name = f"{re.sub(r'[^A-Za-z0-9_.]', '_', module)}:{re.sub(r'[^A-Za-z0-9_]', '_', function).lstrip('0123456789')}"
+    name = f"{module}:{re.sub('[<>]', '', function)}"
     return name if is_own(name) else f"python:{type(call).__name__}"[:MAX_NAME]
 
 

@@ -187,6 +187,21 @@ def test_a_failure_shows_its_sentence_and_keeps_earlier_results(worker: FakeWork
     assert "ran out of GPU memory" not in html(at)
 
 
+def test_the_traceback_of_an_own_kernel_is_folded_below_its_sentence(worker: FakeWorker) -> None:
+    at = open_app()
+    at.button(key="run").click().run()
+    # Only what the project file names may be imported; there is no such file here.
+    assert worker.jobs[0].permit.names == ()
+    trace = "Traceback (most recent call last):\n<b>ValueError</b>"
+    worker.jobs[0].now = JobStatus("failed", "mine:f", error="mine:f raised ValueError: <b>.", trace=trace)
+    at.run()
+    assert "mine:f raised ValueError: &lt;b&gt;." in html(at)
+    (box,) = (box for box in at.expander if box.label == "Traceback")
+    assert not box.proto.expanded and box.code[0].value == trace
+    at.button(key="dismiss").click().run()
+    assert not any(box.label == "Traceback" for box in at.expander)
+
+
 def test_stop_ends_the_job(worker: FakeWorker) -> None:
     at = open_app()
     at.button(key="run").click().run()
