@@ -55,6 +55,8 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    # A pool of compiling processes could outlive this one.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # pebble's handler would wait for a library that holds the GIL, and leave with an exit code that hides the signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()

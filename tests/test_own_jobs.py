@@ -218,3 +218,59 @@ def test_traces_that_are_none(tmp_path: Path) -> None:
     assert (
         trace_of(ValueError("x"), progress, {"trace": "Traceback of a lost context"}) == "Traceback of a lost context"
     )
+
+
+EXAMPLES = ("examples.own_triton:two_pass", "examples.own_tiled:streamed", "examples.own_flex:documents")
+HERE = Permit(EXAMPLES, str(Path(__file__).parents[1]))
+
+
+@pytest.fixture
+def gpu_worker() -> Iterator[Worker]:
+    worker = Worker("cuda:0")
+    yield worker
+    worker.stop()
+
+
+@pytest.mark.gpu
+def test_the_examples_on_a_gpu(gpu_worker: Worker, runs: Path) -> None:
+    problem = AttentionProblem(1, 8, 8, 2048, 2048, 64, causal=True)
+    chosen = workloads((*EXAMPLES, "flash"), problem, TileConfig(64, 64), "cuda:0", repeats=5)
+    status = gpu_worker.submit(chosen, 300.0, HERE).wait(600.0)
+    assert (status.state, status.error) == ("done", "")
+    for run in (load(runs / f"{run_id}.json")[0] for run_id in status.run_ids):
+        assert 0 < (run.value("relative_error") or 0) < 2e-3, run.workload.kernel
+        assert 1e-6 < (run.value("gpu_time_seconds") or 0) < 1e-1
+        assert (run.value("kernels_launched") or 0) >= 1 or run.kernels
+        # Inputs and O are there at least; with a counter, what moved is at least the inputs.
+        assert (run.value("peak_allocated_bytes") or 0) >= problem.compulsory_bytes
+        read = run.value("hbm_read_bytes")
+        assert read is None or read > 0.9 * sum(problem.tensor_bytes[name] for name in "qkv")
+        if run.workload.kernel in EXAMPLES[:2]:
+            named = {kernel.kernel for kernel in run.kernels}
+            assert any("two_pass_kernel" in name or "streamed_kernel" in name for name in named)
+    tiled = load(runs / f"{status.run_ids[1]}.json")[0]
+    assert (tiled.workload.like, tiled.workload.tile) == ("flash", TileConfig(64, 64))
+
+
+@pytest.mark.gpu
+def test_a_lost_context_keeps_its_sentence_and_the_next_kernel_is_measured(
+    gpu_worker: Worker, runs: Path, folder: Path
+) -> None:
+    (folder / "far.py").write_text(
+        EAGER
+        + """
+from tests.far_away import write_far_away
+
+
+def far(q, k, v, causal):
+    write_far_away[(1,)](q)
+    torch.cuda.synchronize()
+    return q
+"""
+    )
+    chosen = workloads(("far:far", "flash"), PROBLEM, TileConfig(16, 16), "cuda:0", repeats=2)
+    permit = Permit(("far:far",), str(folder))
+    status = gpu_worker.submit(chosen, PATIENCE, permit).wait(240.0)
+    assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
+    assert status.error.startswith("far:far lost its CUDA context: far:far raised ")
+    assert "in far" in status.trace
