@@ -1,5 +1,9 @@
 """Own kernels through the real worker and the command line: permitted, failing, hanging, and beside others."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError
 from pathlib import Path
@@ -146,6 +150,29 @@ def test_the_command_line(
     answer = answer_to((*LINE, "--kernel", kernel), monkeypatch, capsys)
     assert answer.code == code and answer.err.startswith(told)
     assert bool(told) == bool(answer.err)
+
+
+def test_what_a_kernel_prints_is_not_on_stdout(folder: Path, runs: Path) -> None:
+    (folder / "loud.py").write_text(EAGER + "def loud(*inputs):\n    print('tile 1')\n    return eager(*inputs)")
+    command = [sys.executable, "-m", "profiler", *LINE, "--kernel", "loud:loud", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["runs"][0]["workload"]["kernel"] == "loud:loud"
+    assert "tile 1" in done.stderr
+
+
+def test_a_module_that_hangs_while_it_is_imported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "slow.py").write_text("import time\ntime.sleep(600)")
+    worker = Worker(CPU)
+    try:
+        worker.schedule(child.import_torch).result(PATIENCE)
+        monkeypatch.setattr("profiler.worker.START_TIMEOUT", 2.0)
+        status = measured(worker, "slow:f", "flash")
+    finally:
+        worker.stop()
+    assert (status.state, status.run_ids) == ("refused", ())
+    assert status.error == "slow:f did not import within 2 s; see what the module does when it is imported."
 
 
 def test_a_sweep_and_a_schedule_refuse_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
