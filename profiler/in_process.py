@@ -46,6 +46,7 @@ def measure_here(
             held.enter_context(torch.cuda.device(device))
             held.enter_context(child.lock_of(device))
             held.callback(torch.cuda.empty_cache)
+            held.callback(torch._C._cuda_clearCublasWorkspaces)  # of the float64 reference
         info = child.describe(device)
         make = partial(Bench, workload, info, own, inputs)
         beside = () if device == CPU else unseen(ELSEWHERE)

@@ -1,5 +1,6 @@
 """`from profiler import profile`: a function on its caller's tensors, and what a notebook shows of the Run."""
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -193,6 +194,7 @@ def test_on_a_gpu_every_source_answers_and_nothing_is_left_behind(call: object) 
         assert run.find(name, source="cupti-range") is not None  # a number, or why not
     told = run.find("requested_read_bytes", source="interpreter")
     assert told is not None and told.value is None and "profile() runs on the GPU alone" in told.note
-    assert torch.cuda.current_device() == current and torch.cuda.memory_allocated() == before
+    gc.collect()
+    assert torch.cuda.current_device() == current and torch.cuda.memory_allocated() <= before
     assert from_json(to_json([run])) == (run,)
     assert run._repr_html_().startswith('<div class="bytescope">')
