@@ -73,6 +73,8 @@ def test_the_tile_is_the_functions_own_unless_one_is_given() -> None:
     q, k, v = inputs()
     assert profile(streamed, q, k, v).workload.tile == TileConfig(64, 64, 4, 2)
     assert profile(two_pass, q, k, v).workload.tile is None
+    with pytest.raises(Refused, match=r"two_pass takes neither BLOCK_M nor BLOCK_N; leave tile out\."):
+        profile(two_pass, q, k, v, tile=TileConfig(16, 16))
 
 
 @pytest.mark.parametrize(
