@@ -7,16 +7,18 @@ import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.row_walk import RowWalk
 from kernels.schedule import DRAIN, Launch, Schedule
 
 MAX_NAME = 120  # characters
 # ASCII without a flag: Python's re and DuckDB's both read it.
 SPELLING = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
+_WITHOUT_LSE = " without lse"
 _RUNG = 90  # after the libraries
 _PROBE = AttentionProblem(1, 1, 1, 16, 16, 16)
 
@@ -60,7 +62,7 @@ def kernel_named(name: str, like: str = "") -> AttentionKernel:
     if found is None and ":" in name:
         raise Refused(
             f"Kernel {name[:40]!r} is not spelled as one of your own is: module:function, such as "
-            f"examples.own_triton:attention, of up to {MAX_NAME} letters, digits and _."
+            f"examples.own_triton:two_pass, of up to {MAX_NAME} letters, digits and _."
         )
     if found is None:
         raise Refused(f"Kernel {name[:40]!r} is not known; choose {', '.join(all_kernels())}.")
@@ -69,16 +71,21 @@ def kernel_named(name: str, like: str = "") -> AttentionKernel:
 
 @cache
 def likes() -> tuple[str, ...]:
-    """Kernels whose schedule an own one may have: cut by BLOCK_M and BLOCK_N, in one launch."""
+    """Schedules that an own kernel may have: of kernels cut by BLOCK_M and BLOCK_N, in one launch.
+
+    Where LSE is written at the end, and nowhere else, there is the schedule without that too.
+    """
     found = []
     for name, kernel in all_kernels().items():
         if kernel.is_tiled and kernel.tells_requests:
-            schedule = kernel.schedule(_PROBE, kernel.cut(_PROBE, TileConfig(16, 16)))
-            found += [name] if len(schedule.launches) == 1 else []
+            launches = kernel.schedule(_PROBE, kernel.cut(_PROBE, TileConfig(16, 16))).launches
+            found += [name] if len(launches) == 1 else []
+            is_left_out = isinstance(launches[0].walk, RowWalk) and "lse" in launches[0].walk.at_end
+            found += [f"{name}{_WITHOUT_LSE}"] if len(launches) == 1 and is_left_out else []
     return tuple(found)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _own(name: str, like: str) -> OwnKernel:
     if like and like not in likes():
         raise Refused(f"{name} has the schedule {like[:40]!r}, which is not known; choose {', '.join(likes())}.")
@@ -93,10 +100,10 @@ def _own(name: str, like: str) -> OwnKernel:
             is_tiled=False,
             tells_requests=False,
         )
-    model = all_kernels()[like]
+    model = all_kernels()[like.removesuffix(_WITHOUT_LSE)]
     return own(
-        schedule=partial(_as, like, launch),
-        temporaries=model.temporaries,
+        schedule=partial(_as, model, launch, like.endswith(_WITHOUT_LSE)),
+        temporaries=_unknown if like.endswith(_WITHOUT_LSE) else model.temporaries,
         cut=model.cut,
         like=like,
     )
@@ -109,10 +116,16 @@ def _operands_once(name: str, launch: str, problem: AttentionProblem, tile: Tile
     return Schedule(name, problem, (one,))
 
 
-def _as(like: str, launch: str, problem: AttentionProblem, tile: TileConfig) -> Schedule:
-    """The schedule of `like`, its launch under the function's name."""
-    plan = all_kernels()[like].schedule(problem, tile)
-    return replace(plan, launches=(replace(plan.launches[0], name=launch),))
+def _as(
+    model: AttentionKernel, name: str, is_without_lse: bool, problem: AttentionProblem, tile: TileConfig
+) -> Schedule:
+    """The schedule of `model`, its launch under the function's name."""
+    plan = model.schedule(problem, tile)
+    (launch,) = plan.launches
+    if is_without_lse and isinstance(launch.walk, RowWalk):
+        at_end = {tensor: size for tensor, size in launch.walk.at_end.items() if tensor != "lse"}
+        return replace(plan, launches=(Launch.of_walk(name, replace(launch.walk, at_end=at_end), launch.on_chip),))
+    return replace(plan, launches=(replace(launch, name=name),))
 
 
 def _unknown(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
