@@ -1,4 +1,4 @@
-"""The command line: python -m profiler doctor | run | sweep | resources | audit | report | schedule | list | export."""
+"""The command line: python -m profiler doctor | run | sweep | resources | audit | report | compare | schedule | list | export."""
 
 import json
 import subprocess
@@ -14,8 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
+from profiler.compare_command import compare_runs
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
+from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
 from profiler.problem_options import (
     Batch,
@@ -211,6 +213,7 @@ app.command()(resources)
 app.command()(sweep)
 app.command("list")(list_saved)
 app.command("export")(export_runs)
+app.command("compare", cls=LimitedCommand)(compare_runs)
 
 
 def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:

@@ -136,6 +136,7 @@ _TELLING: tuple[Callable[[Run], str], ...] = (
     lambda run: run.device.name,
     lambda run: run.environment.get("commit", ""),
     lambda run: f"{run.workload.l2} L2",
+    lambda run: run.created[5:19].replace("T", " "),
     lambda run: run.created,
     lambda run: run.id,
 )

@@ -7,7 +7,7 @@ from profiler.run import MEASURED, Measurement
 BEYOND = "beyond the spread"  # the percentile ranges of the repeats do not overlap
 WITHIN = "within the spread"
 SAME = "the same"
-EXACT = "differs, exact"  # a closed form, a schedule or a trace has no spread
+EXACT = "differs, exact"  # a closed form, a schedule, a trace and a list of kernels have no spread
 ONCE = "differs, measured once"  # nothing says how far a repeat would be off
 MISSING = "missing"
 UNRELATED = "not compared"
@@ -18,7 +18,7 @@ BETTER_BY_NAME = {"_error": LESS, "_hit_percent": MORE}  # by the end of the nam
 # What grows with the problem: of two problems, its ratio says how they differ and not how the kernels do.
 EXTENSIVE = ("B", "s", "FLOP", "J")
 NO_ZERO = "°C"  # its zero is arbitrary, so that a ratio means nothing
-TRACED = "interpreter"
+COUNTED_EXACTLY = ("interpreter", "cupti-callback")
 WHICH = ("first", "second")
 
 
@@ -103,7 +103,7 @@ def _verdict(before: Measurement, after: Measurement) -> tuple[str, str]:
         return SAME, ""
     ranges = [_range(side) for side in (before, after)]
     if before.spread is None and after.spread is None:
-        is_exact = all(side.source not in MEASURED or side.source == TRACED for side in (before, after))
+        is_exact = all(side.source not in MEASURED or side.source in COUNTED_EXACTLY for side in (before, after))
         return (EXACT, "") if is_exact else (ONCE, "no repeats, so no spread")
     (low, high), (other_low, other_high) = ranges
     alone = "only one of both has a spread" if before.spread is None or after.spread is None else ""

@@ -40,7 +40,12 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 HOW = ("l2", "repeats", "counters", "drain", "detail")  # of a GPU: a CPU has nothing of it
-_TITLES = {"l2": "L2 before each pass", "repeats": "passes", "counters": "bytes counted by", "drain": "write-back drain"}
+_TITLES = {
+    "l2": "L2 before each pass",
+    "repeats": "passes",
+    "counters": "bytes counted by",
+    "drain": "write-back drain",
+}
 _TITLES |= {"detail": "detail counters"}
 
 
