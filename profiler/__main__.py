@@ -1,4 +1,4 @@
-"""The command line: python -m profiler doctor | run | sweep | resources | audit | report | compare | schedule | list | export."""
+"""The command line: python -m profiler COMMAND, such as doctor, run, sweep, report, compare or list."""
 
 import json
 import subprocess

@@ -1,0 +1,106 @@
+"""What a comparison of two Runs says: the answer as a sentence, and the five figures behind it."""
+
+from app import style
+from app.answer import bytes_in_words, where
+from app.picture import Figure, Headline
+from app.report_tables import spelled
+from app.selection import title
+from profiler.compare import Compared
+from profiler.compare_row import SAME, WITHIN, Row
+
+# What is told first; of bytes the whole, else what a source tells instead.
+FIGURES = {
+    "hbm_bytes": "HBM bytes",
+    "gpu_time_seconds": "time",
+    "l2_sm_bytes": "L2↔SM bytes",
+    "requested_bytes": "requested bytes",
+    "peak_allocated_bytes": "peak memory",
+    "relative_error": "relative error",
+    "l2_hit_percent": "L2 hits",
+}
+MAX_FIGURES = 5
+TIMES = 1.5  # from here on a change is told as a factor, below in percent
+TO_BE_TOLD = 5e-4  # changes below are the same to three digits
+
+
+def headline(compared: Compared) -> Headline:
+    """What changed, in words, and below it what else is not alike."""
+    one, other = (title(run, name) for run, name in zip((compared.before, compared.after), compared.names, strict=True))
+    count = len(compared.differences)
+    alike = f"{count} circumstance{'' if count == 1 else 's'} differ{'s' if count == 1 else ''}" if count else ""
+    detail = f"{alike or 'Problem, kernel, tile, method, device and versions are the same'}. {_place(compared)}"
+    if not compared.is_one_problem:
+        sentence = f"{one} and {other} compute different problems: bytes and times are not compared."
+        return Headline(sentence, " ".join((*compared.warnings, detail)))
+    return Headline(_sentence(compared, one, other), " ".join((*compared.warnings, _faster(compared), detail)).strip())
+
+
+def _sentence(compared: Compared, one: str, other: str) -> str:
+    for quantity, verb, place in (("hbm_bytes", "moved", " through HBM"), ("requested_bytes", "requests", "")):
+        row = compared.find(quantity)
+        if row is None or not row.is_told or row.before is None or row.after is None:
+            continue
+        sizes = [row.before.value or 0.0, row.after.value or 0.0]
+        words = [bytes_in_words(size, max(sizes)) for size in sizes]
+        return f"{one} {verb} {words[0]}{place}, {other} {words[1]}: {change(row)}."
+    return f"{one} and {other}: neither HBM nor requested bytes are known of both."
+
+
+def _faster(compared: Compared) -> str:
+    row = compared.find("gpu_time_seconds")
+    if row is None or row.ratio is None:
+        return ""
+    words = "As fast" if row.verdict == SAME else f"{change(row, 'less', 'more').capitalize()} time"
+    return f"{words}, {row.verdict}." if row.verdict != SAME else f"{words}."
+
+
+def _place(compared: Compared) -> str:
+    places = dict.fromkeys(where(run) for run in (compared.before, compared.after))
+    return f"{compared.before.workload.problem.label}, {' against '.join(places)}."
+
+
+def change(row: Row, less: str = "less", more: str = "more") -> str:
+    """A ratio in words: 97 times less, 3.1% more, the same."""
+    if row.verdict == SAME:
+        return "the same"
+    if row.ratio is None:
+        return "not comparable"
+    word, factor = (more, row.ratio) if row.ratio > 1 else (less, 1 / row.ratio)
+    if factor >= TIMES:
+        return f"{f'{factor:,.0f}' if factor >= 9.95 else f'{factor:.1f}'} times {word}"
+    share = abs(row.ratio - 1)
+    return f"{style.significant(share * 100, 2)}% {word}" if share >= TO_BE_TOLD else "the same to 0.05%"
+
+
+def figures(compared: Compared) -> tuple[Figure, ...]:
+    """The change of the first quantities of FIGURES that either Run tells; a dash has its reason."""
+    found = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) is not None]
+    told = [item for item in found if item[1].is_told]
+    return tuple(_figure(label, row) for label, row in (told or found)[:MAX_FIGURES])
+
+
+def _figure(label: str, row: Row) -> Figure:
+    values = " → ".join(
+        spelled(row.name, row.unit, None if side is None else side.value) for side in (row.before, row.after)
+    )
+    source = row.sources[-1] if len(row.sources) == 1 else ""
+    if row.verdict == SAME:
+        return Figure(label, "the same", source, values)
+    if row.ratio is None:
+        return Figure(label, "–", source, reason=f"{values}: {row.reason}")
+    sources = f", {' against '.join(row.sources)}" if len(row.sources) > 1 else ""
+    return Figure(label, ratio(row.ratio), source, f"{values}, {row.verdict}{sources}")
+
+
+def ratio(value: float | None) -> str:
+    """A ratio as a factor with three significant digits, so that a change of a percent shows: 0.0103×, 1.03×, 97.0×."""
+    if value is None:
+        return "–"
+    return f"{value:.1e}×" if value < 1e-3 else f"{style.significant(value)}×"
+
+
+def judged(row: Row) -> str:
+    """Better, worse, or empty where neither can be said: no direction, no ratio, or within the spread."""
+    if not row.better or row.worsening is None or row.verdict in (SAME, WITHIN):
+        return ""
+    return "worse" if row.worsening > 1 else "better"
