@@ -48,7 +48,10 @@ def _kinds(compared: Compared, theme: Theme) -> Picture:
         row = []
         for name, run, colour in _named(compared, theme):
             part = read(run)
-            row.append(Bar(name, part.value, traffic(part.value), colour, part.is_measured, part.reason))
+            # Named once, in the first group: beside the longest bars there is room for the number alone.
+            row.append(
+                Bar("" if groups else name, part.value, traffic(part.value), colour, part.is_measured, part.reason)
+            )
             sources += [part.source] if part.value is not None else []
         groups.append(Group(kind, tuple(row)))
     caption = "Solid: measured. Hatched: closed form or schedule. A dash: not measured, the reason is on hover."

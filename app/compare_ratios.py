@@ -6,30 +6,35 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from app.compare_words import judged, ratio
+from app.compare_words import FIGURES, judged, ratio
 from app.picture import Picture
 from app.stack_chart import HATCH
 from app.style import LIBRARY, Theme, shade, template
 from app.traffic_tables import QUANTITIES
 from profiler.compare import Compared
-from profiler.compare_row import WITHIN, Row
+from profiler.compare_row import ONCE, SAME, Row
 from profiler.run import MEASURED
 
 BAR_PIXELS, AXIS_PIXELS = 26, 56
 COLOUR = {"better": "#0B7A75", "worse": "#D55E00", "": LIBRARY}
 MOST_BARS = 16
+TITLES = {"l2_hit_percent": "L2 hits", "requested_bytes": "requested, both", "gpu_time_seconds": "time"}
 LEAST_DECADES = 0.1  # on either side of 1, so that a change of a percent is not drawn as a large one
 
 
 def ratios(compared: Compared, theme: Theme) -> Picture | None:
-    """The ratio of every quantity in which one Run can be better, of its most trusted source; None without any."""
-    names = dict.fromkeys(row.name for row in compared.rows if row.launch is None and row.better)
-    found = [row for name in names if (row := compared.find(name)) is not None and row.ratio is not None][:MOST_BARS]
+    """The ratios of quantities in which one Run can be better, and that changed, of their most trusted sources.
+
+    What did not change is drawn where nothing did; None where there is no ratio at all.
+    """
+    names = dict.fromkeys((*FIGURES, *(row.name for row in compared.rows if row.launch is None)))
+    rows = [row for name in names if (row := compared.find(name)) is not None and row.better and row.ratio is not None]
+    found = [row for row in rows if row.verdict != SAME][:MOST_BARS] or rows[:MOST_BARS]
     if not found:
         return None
     one, other = compared.names
     caption = (
-        f"{other} divided by {one}, log axis. Green: better, orange: worse, grey: within the spread, or the same. "
+        f"{other} divided by {one}, log axis. Green: better, orange: worse, grey: within the spread. Pale: once. "
         "Hatched: closed form or schedule."
     )
     sources = tuple(dict.fromkeys(source for row in found for source in row.sources))
@@ -39,7 +44,7 @@ def ratios(compared: Compared, theme: Theme) -> Picture | None:
 def name_in_words(name: str) -> str:
     """A Measurement's name for an axis."""
     words = name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
-    return QUANTITIES.get(name, words)
+    return (QUANTITIES | TITLES).get(name, words)
 
 
 def _chart(rows: Sequence[Row], title: str, theme: Theme) -> go.Figure:
@@ -53,7 +58,7 @@ def _chart(rows: Sequence[Row], title: str, theme: Theme) -> go.Figure:
             marker["pattern"] = HATCH | {"bgcolor": theme.card}
         figure.add_bar(
             x=[size - 1], base=[1], y=[place], orientation="h", width=0.62, marker=marker,
-            opacity=0.45 if row.verdict == WITHIN else 1.0, hoverinfo="text",
+            opacity=0.45 if row.verdict == ONCE else 1.0, hoverinfo="text",
             hovertext=escape(f"{row.name}: {ratio(size)}, {row.verdict}"),
         )  # fmt: skip
     figure.add_scatter(
@@ -88,7 +93,6 @@ def _ticks(low: float, high: float) -> dict[str, list[object]]:
     if high - low >= 1.2:
         exponents = range(math.ceil(low), math.floor(high) + 1)
         return {"tickvals": [10.0**e for e in exponents], "ticktext": [f"{10.0**e:g}×" for e in exponents]}
-    near = [
-        value for value in (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0) if low <= math.log10(value) <= high
-    ]
+    values = (0.8, 0.9, 1.0, 1.1, 1.25) if high - low < 0.4 else (0.25, 0.5, 1.0, 2.0, 4.0)
+    near = [value for value in values if low <= math.log10(value) <= high]
     return {"tickvals": list(near), "ticktext": [f"{value:g}×" for value in near]}

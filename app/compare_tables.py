@@ -13,7 +13,8 @@ from profiler.compare_row import MISSING, Row
 from profiler.run import Measurement, Run
 
 DIFFERENCES = "What differs"
-EVERY = "Every measurement compared"
+EVERY = "Every measurement of both"
+ALONE = "Of one Run only"
 LIMITS = "Limits"
 
 
@@ -25,17 +26,27 @@ def differences(compared: Compared) -> Table:
 
 
 def every_measurement(compared: Compared) -> Table:
-    """A row for every quantity: those of the whole Run that both tell first, what one Run lacks last."""
-    ordered = sorted(compared.rows, key=lambda row: (row.verdict == MISSING, row.launch is not None))
-    columns = ("measurement", "launch", *compared.names, "ratio", "change")
+    """A row for every quantity that both Runs tell, those of the whole Run first."""
+    told = sorted((row for row in compared.rows if row.verdict != MISSING), key=lambda row: row.launch is not None)
     caption = (
         f"Ratio: {compared.names[1]} / {compared.names[0]}. Beyond the spread: the ranges from the 20th to the 80th "
-        "percentile of the repeats do not overlap. A dash: the reason is on hover."
+        "percentile of the repeats do not overlap. Ranges, and the reason of a dash, are on hover."
     )
-    rows = tuple(map(_row, ordered))
-    reasons = tuple(_reasons(compared, row) for row in ordered)
-    sources = tuple(("", "", *map(_source, (row.before, row.after)), "", "") for row in ordered)
-    return Table(EVERY, caption, columns, rows, reasons, sources)
+    return _table(compared, told, EVERY, caption)
+
+
+def of_one_run(compared: Compared) -> Table | None:
+    """A row for every quantity that a Run lacks, with the reason; None where neither lacks any."""
+    lost = [row for row in compared.rows if row.verdict == MISSING]
+    return _table(compared, lost, ALONE, "What a Run does not hold; the reason is on hover.") if lost else None
+
+
+def _table(compared: Compared, shown: Sequence[Row], title: str, caption: str) -> Table:
+    columns = ("measurement", "launch", *compared.names, "ratio", "change")
+    rows = tuple(map(_row, shown))
+    reasons = tuple(_reasons(compared, row) for row in shown)
+    sources = tuple(("", "", *map(_source, (row.before, row.after)), "", "") for row in shown)
+    return Table(title, caption, columns, rows, reasons, sources)
 
 
 def _row(row: Row) -> tuple[str, ...]:

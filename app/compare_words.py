@@ -50,8 +50,11 @@ def _faster(compared: Compared) -> str:
     row = compared.find("gpu_time_seconds")
     if row is None or row.ratio is None:
         return ""
-    words = "As fast" if row.verdict == SAME else f"{change(row, 'less', 'more').capitalize()} time"
-    return f"{words}, {row.verdict}." if row.verdict != SAME else f"{words}."
+    if row.verdict == SAME:
+        return "As fast."
+    is_factor = max(row.ratio, 1 / row.ratio) >= TIMES
+    words = change(row, "faster", "slower") if is_factor else f"{change(row)} time"
+    return f"{words[0].upper()}{words[1:]}, {row.verdict}."
 
 
 def _place(compared: Compared) -> str:
@@ -89,7 +92,11 @@ def _figure(label: str, row: Row) -> Figure:
     if row.ratio is None:
         return Figure(label, "–", source, reason=f"{values}: {row.reason}")
     sources = f", {' against '.join(row.sources)}" if len(row.sources) > 1 else ""
-    return Figure(label, ratio(row.ratio), source, f"{values}, {row.verdict}{sources}")
+    return Figure(label, _short(change(row)), source, f"{values}, {row.verdict}{sources}")
+
+
+def _short(words: str) -> str:
+    return words.replace(" times", "×")
 
 
 def ratio(value: float | None) -> str:

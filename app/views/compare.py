@@ -9,8 +9,8 @@ import streamlit as st
 from app import page, recorded
 from app.answer import pair
 from app.compare_sheet import ROWS, compare_sheet
-from app.compare_tables import EVERY
-from app.picture import Headline, Sheet
+from app.compare_tables import ALONE
+from app.picture import Headline, Sheet, Table
 from app.selection import compare as comparable
 from app.selection import names
 from app.style import Theme
@@ -38,11 +38,12 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
 
 
 def usual(runs: tuple[Run, ...]) -> tuple[Run, Run]:
-    """What the other pages hold against each other; of Runs of different problems, the last two."""
+    """What the other pages hold against each other; of Runs of different problems, the newest two."""
     two = pair(comparable(runs))
     if two.baseline is not None:
         return two.baseline, two.subject
-    return runs[-2], runs[-1]
+    before, after = sorted(runs, key=lambda run: run.created)[-2:]
+    return before, after
 
 
 def render(runs: tuple[Run, ...]) -> None:
@@ -58,11 +59,12 @@ def render(runs: tuple[Run, ...]) -> None:
     if shown.headline is not None:
         page.headline(shown.headline)
     _pickers(runs)
-    folded = [item for item in shown.items if item.title == EVERY]
-    rest = tuple(item for item in shown.items if item not in folded)
+    rest = tuple(item for item in shown.items if item.title != ALONE)
     page.sheet(replace(shown, headline=None, items=rest), "compare", rows=ROWS)
-    for item in folded:
-        page.sheet(Sheet(items=(item,)), "compare-every")
+    for item in shown.items:
+        if isinstance(item, Table) and item.title == ALONE:
+            with st.expander(f"{item.title}: {len(item.rows)} measurements"):
+                st.html(page.table_html(item))
     _exports(compared)
     page.link("runs", "Choose other Runs")
 

@@ -71,6 +71,8 @@ def _shown(runs: tuple[Run, ...]) -> None:
             st.download_button(
                 "Download Runs (JSON)", lambda: to_json(runs), f"{stem}.json", "application/json", key="json"
             )
+            if len(runs) > 1:
+                page.link("compare", "Compare two of them")
 
 
 def _report(runs: tuple[Run, ...]) -> Callable[[], str]:
@@ -150,7 +152,9 @@ def _wanted() -> Wanted:
 
 
 def _history(saved: Folder, wanted: Wanted) -> None:
-    with page.card("History", "Newest first, times in UTC. Select rows, then show them on every page."):
+    with page.card(
+        "History", "Newest first, times in UTC. Select rows to show them on every page, or two to compare them."
+    ):
         _faults(saved.faults)
         if not saved.count:
             page.empty("Runs made here are kept and listed here.")
@@ -180,6 +184,8 @@ def _history(saved: Folder, wanted: Wanted) -> None:
         label = f"Show {len(chosen)} selected" if chosen else "Show selected"
         with st.container(horizontal=True):
             st.button(label, disabled=not chosen, on_click=session.open_entries, args=(chosen,), key="open-history")
+            if len(chosen) == 2:
+                page.go_button("compare", "Compare these two", partial(session.open_entries, chosen))
             _downloads(saved, wanted)
 
 
