@@ -8,7 +8,7 @@ from app.report_text import plain
 from app.style import SOURCE_BADGE
 from profiler.compare import Compared
 from profiler.compare_limits import Check
-from profiler.compare_row import MISSING, SAME, Row
+from profiler.compare_row import MISSING, SAME, UNRELATED, Row
 from profiler.compare_table import missing
 
 MARKS = {True: "✅", False: "❌"}
@@ -43,7 +43,11 @@ def _circumstances(compared: Compared) -> str:
 def _telling(compared: Compared) -> list[Row]:
     """Of each quantity in which a Run can be better, and that changed, the most trusted row; the worst first."""
     names = dict.fromkeys(row.name for row in compared.rows if row.launch is None and row.better)
-    found = [row for name in names if (row := compared.find(name)) is not None and row.is_told and row.verdict != SAME]
+    found = [
+        row
+        for name in names
+        if (row := compared.find(name)) is not None and row.is_told and row.verdict not in (SAME, UNRELATED)
+    ]
     return sorted(found, key=lambda row: -(row.worsening or 0.0))
 
 

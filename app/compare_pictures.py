@@ -42,7 +42,8 @@ def _named(compared: Compared, theme: Theme) -> list[tuple[str, Run, str]]:
 
 
 def _kinds(compared: Compared, theme: Theme) -> Picture:
-    groups, sources = [], []
+    groups: list[Group] = []
+    sources: list[str] = []
     kinds: dict[str, Callable[[Run], Bytes]] = FOUR_KINDS | {"HBM": possible_hbm}
     for kind, read in kinds.items():
         row = []

@@ -34,8 +34,8 @@ def ratios(compared: Compared, theme: Theme) -> Picture | None:
         return None
     one, other = compared.names
     caption = (
-        f"{other} divided by {one}, log axis. Green: better, orange: worse, grey: within the spread. Pale: once. "
-        "Hatched: closed form or schedule."
+        f"{other} divided by {one}, log axis. Green: better, orange: worse, grey: within the spread. "
+        "Pale: measured once. Hatched: closed form or schedule."
     )
     sources = tuple(dict.fromkeys(source for row in found for source in row.sources))
     return Picture("Ratios", caption, _chart(found, f"{other} / {one}", theme), sources)

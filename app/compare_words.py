@@ -2,11 +2,13 @@
 
 from app import style
 from app.answer import bytes_in_words, where
+from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
 from app.report_tables import spelled
 from app.selection import title
 from profiler.compare import Compared
 from profiler.compare_row import SAME, WITHIN, Row
+from profiler.run import Run
 
 # What is told first; of bytes the whole, else what a source tells instead.
 FIGURES = {
@@ -30,8 +32,7 @@ def headline(compared: Compared) -> Headline:
     alike = f"{count} circumstance{'' if count == 1 else 's'} differ{'s' if count == 1 else ''}" if count else ""
     detail = f"{alike or 'Problem, kernel, tile, method, device and versions are the same'}. {_place(compared)}"
     if not compared.is_one_problem:
-        sentence = f"{one} and {other} compute different problems: bytes and times are not compared."
-        return Headline(sentence, " ".join((*compared.warnings, detail)))
+        return Headline(_of_two_problems(compared, one, other), " ".join((*compared.warnings, detail)))
     return Headline(_sentence(compared, one, other), " ".join((*compared.warnings, _faster(compared), detail)).strip())
 
 
@@ -44,6 +45,27 @@ def _sentence(compared: Compared, one: str, other: str) -> str:
         words = [bytes_in_words(size, max(sizes)) for size in sizes]
         return f"{one} {verb} {words[0]}{place}, {other} {words[1]}: {change(row)}."
     return f"{one} and {other}: neither HBM nor requested bytes are known of both."
+
+
+def _of_two_problems(compared: Compared, one: str, other: str) -> str:
+    """What can be told of two problems: HBM bytes as a multiple of what each must move."""
+    shares = [hbm_share(run) for run in (compared.before, compared.after)]
+    if None in shares:
+        return f"{one} and {other} compute different problems: bytes and times are not compared."
+    first, second = (ratio(share).removesuffix("×") for share in shares)
+    return f"{one} moved {first} times its compulsory bytes through HBM, {other} {second} times."
+
+
+def hbm_share(run: Run) -> float | None:
+    """HBM bytes as a multiple of the compulsory bytes; None where they are not known or cannot be true."""
+    moved = possible_hbm(run).value
+    return None if moved is None else moved / run.workload.problem.compulsory_bytes
+
+
+def flop_rate(run: Run) -> float | None:
+    """FLOP per second of the problem's own operations; None without a time."""
+    time = run.value("gpu_time_seconds")
+    return run.workload.problem.flops / time if time else None
 
 
 def _faster(compared: Compared) -> str:
@@ -59,7 +81,9 @@ def _faster(compared: Compared) -> str:
 
 def _place(compared: Compared) -> str:
     places = dict.fromkeys(where(run) for run in (compared.before, compared.after))
-    return f"{compared.before.workload.problem.label}, {' against '.join(places)}."
+    problem = f"{compared.before.workload.problem.label}, " if compared.is_one_problem else ""
+    words = f"{problem}{' against '.join(places)}."
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def change(row: Row, less: str = "less", more: str = "more") -> str:
@@ -76,17 +100,37 @@ def change(row: Row, less: str = "less", more: str = "more") -> str:
 
 
 def figures(compared: Compared) -> tuple[Figure, ...]:
-    """The change of the first quantities of FIGURES that either Run tells; a dash has its reason."""
+    """The change of the first quantities of FIGURES that either Run tells; a dash has its reason.
+
+    Of two problems, what does not grow with them.
+    """
+    if not compared.is_one_problem:
+        return _rates(compared)
     found = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) is not None]
     told = [item for item in found if item[1].is_told]
     return tuple(_figure(label, row) for label, row in (told or found)[:MAX_FIGURES])
+
+
+def _rates(compared: Compared) -> tuple[Figure, ...]:
+    runs = (compared.before, compared.after)
+    found = [
+        ("HBM / compulsory", [hbm_share(run) for run in runs], ratio, possible_hbm(compared.after).source),
+        ("FLOP per second", [flop_rate(run) for run in runs], style.flop_rate, "cuda-event"),
+    ]
+    rates = [
+        Figure(label, spell(values[1]), source, f"instead of {spell(values[0])}")
+        for label, values, spell, source in found
+        if None not in values
+    ]
+    told = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) and row.ratio is not None]
+    return (*rates, *(_figure(label, row) for label, row in told))[:MAX_FIGURES]
 
 
 def _figure(label: str, row: Row) -> Figure:
     values = " → ".join(
         spelled(row.name, row.unit, None if side is None else side.value) for side in (row.before, row.after)
     )
-    source = row.sources[-1] if len(row.sources) == 1 else ""
+    source = row.sources[0] if len(row.sources) == 1 else ""
     if row.verdict == SAME:
         return Figure(label, "the same", source, values)
     if row.ratio is None:

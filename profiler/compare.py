@@ -128,6 +128,9 @@ def _names(before: Run, after: Run) -> tuple[str, str]:
 
 
 _TELLING: tuple[Callable[[Run], str], ...] = (
+    lambda run: f"seq_len {run.workload.problem.seq_len_q}",
+    lambda run: f"seq_len_kv {run.workload.problem.seq_len_kv}",
+    lambda run: "causal" if run.workload.problem.causal else "not causal",
     lambda run: run.workload.problem.label,
     lambda run: f"{run.workload.tile.BLOCK_M}×{run.workload.tile.BLOCK_N}" if run.workload.tile else "",
     lambda run: run.workload.tile.order if run.workload.tile else "",
