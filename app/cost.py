@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from app import own_kernels
 from kernels.problem import Refused, TileConfig
 from profiler.admission import INTERPRETED_STEP_SECONDS, admit, needs
 from profiler.device import limits
@@ -44,9 +45,11 @@ def cost(workloads: tuple[Workload, ...]) -> Cost:
 
 def refusal(workloads: tuple[Workload, ...], device: DeviceInfo, free_bytes: int | None) -> str:
     """Why one of the Workloads cannot run on the device now, as a sentence; empty if all can."""
+    if reason := own_kernels.refusal(workloads):
+        return reason
     try:
         for workload in workloads:
             admit(workload, device, limits(device), free_bytes)
-    except Refused as reason:
-        return str(reason)
+    except Refused as refused:
+        return str(refused)
     return ""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernels.base import all_kernels
 from profiler.run import Run
 
 MAX_COMPARED = 8
@@ -66,5 +65,5 @@ def names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def title(run: Run, name: str = "") -> str:
     """The kernel's title, as a sentence begins with it, and what else the Run's name in `names` holds."""
-    kernel = run.workload.kernel
-    return f"{all_kernels()[kernel].title}{name.removeprefix(kernel)}"
+    kernel = run.workload.attention_kernel
+    return f"{kernel.title}{name.removeprefix(kernel.name)}"

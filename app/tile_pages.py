@@ -16,7 +16,6 @@ from app.tile_moment import Moment, reads_at_end, totals
 from app.tile_scores import HeadScores, score_matrix, shared_scores
 from app.tile_shades import scale_in_words
 from app.timeline_chart import lanes, story, timeline
-from kernels.base import all_kernels
 from kernels.problem import Int64Array
 from kernels.walk import Walk
 
@@ -26,7 +25,7 @@ MATRIX_HEIGHT, LARGER_HEIGHT = 540, 660
 def headline(subject: Subject) -> Headline:
     """How the kernel goes through the score matrix, as a sentence."""
     walk, label = subject.schedule.walk, subject.problem.label
-    kernel = f"{all_kernels()[subject.kernel].title}{subject.name.removeprefix(subject.kernel)}"
+    kernel = f"{subject.attention_kernel.title}{subject.name.removeprefix(subject.kernel)}"
     if walk is None:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
         count = "one launch" if len(names) == 1 else f"{len(names)} launches"

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
@@ -19,6 +20,7 @@ from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
+from profiler.own_kernel import Permit, why_spoiled
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -44,7 +46,7 @@ errors = Console(stderr=True)
 # Typer exports one of its usage errors by name; the others share its base.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
-KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run; may be given several times.")]
+KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run, or module:function; several times.")]
 BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
@@ -118,7 +120,8 @@ def run(
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
     if out is not None:
         require_writable(out.absolute().parent)
-    status = _follow(worker_for(device).submit(chosen, timeout), chosen)
+    permit = Permit.here(*filter(is_own, kernel))
+    status = _follow(worker_for(device).submit(chosen, timeout, permit), chosen)
     runs = _finished(status)
     if runs:
         console = Console(stderr=as_json)
@@ -129,9 +132,11 @@ def run(
             _write(out, to_json(runs))
         if as_json:
             print(to_json(runs))
-    failed = [sentence for sentence in (status.error, uncounted(runs)) if sentence]
+    failed = [sentence for sentence in (status.error, uncounted(runs), *map(why_spoiled, runs)) if sentence]
     for sentence in failed:
         print(sentence, file=sys.stderr)
+    if status.trace:
+        print(status.trace, file=sys.stderr)
     raise typer.Exit(2 if status.state == "refused" else int(status.state != "done" or bool(failed)))
 
 

@@ -44,8 +44,10 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def _name(run: Run) -> str:
     """The kernel, and its order if that is another than the usual one."""
-    tile = run.workload.tile
-    return run.workload.kernel if tile is None or tile.order == LINEAR else f"{run.workload.kernel}, {tile.order}"
+    tile, kernel = run.workload.tile, run.workload.kernel
+    # Columns are narrow: of module:function the function.
+    name = kernel.rpartition(":")[2]
+    return name if tile is None or tile.order == LINEAR else f"{name}, {tile.order}"
 
 
 def spell(measurement: Measurement | None) -> str:

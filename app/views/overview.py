@@ -132,13 +132,16 @@ def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
         before = run.value("baseline_allocated_bytes")
         value, reason = (None, "") if measured is None else (measured.value, measured.note)
         need, colour = needs(run.workload), kernel_colour(run.workload.kernel, theme)
-        predicted, inputs = float(need.total_bytes), float(sum(need.tensors[tensor] for tensor in "qkv"))
-        largest = max(largest, predicted, value or 0.0)
+        told = run.find("predicted_peak_bytes")
+        untold = told.note if told is not None and told.value is None else ""
+        predicted = None if untold else float(need.total_bytes)
+        inputs = float(sum(need.tensors[tensor] for tensor in "qkv"))
+        largest = max(largest, predicted or 0.0, value or 0.0)
         groups.append(
             Group(
                 name,
                 (
-                    Bar("", predicted, capacity(predicted), colour, False, lead=inputs),
+                    Bar("", predicted, capacity(predicted), colour, False, untold, lead=inputs),
                     Bar("", value, capacity(value), colour, True, reason, lead=before or 0.0),
                 ),
             )
