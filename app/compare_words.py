@@ -7,7 +7,7 @@ from app.picture import Figure, Headline
 from app.report_tables import spelled
 from app.selection import title
 from profiler.compare import Compared
-from profiler.compare_row import SAME, WITHIN, Row
+from profiler.compare_row import SAME, WITHIN, WITHIN_ONE, Row
 from profiler.run import Run
 
 # What is told first; of bytes the whole, else what a source tells instead.
@@ -152,6 +152,6 @@ def ratio(value: float | None) -> str:
 
 def judged(row: Row) -> str:
     """Better, worse, or empty where neither can be said: no direction, no ratio, or within the spread."""
-    if not row.better or row.worsening is None or row.verdict in (SAME, WITHIN):
+    if not row.better or row.worsening is None or row.verdict in (SAME, WITHIN, WITHIN_ONE):
         return ""
     return "worse" if row.worsening > 1 else "better"

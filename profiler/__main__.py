@@ -18,6 +18,7 @@ from profiler.codec import NotARun, encode
 from profiler.compare_command import compare_runs
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
+from profiler.import_command import import_ncu
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
 from profiler.own_kernel import Permit, why_spoiled
@@ -219,6 +220,7 @@ app.command()(sweep)
 app.command("list")(list_saved)
 app.command("export")(export_runs)
 app.command("compare", cls=LimitedCommand)(compare_runs)
+app.command("import")(import_ncu)
 
 
 def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:

@@ -6,6 +6,8 @@ from profiler.run import MEASURED, Measurement
 
 BEYOND = "beyond the spread"  # the percentile ranges of the repeats do not overlap
 WITHIN = "within the spread"
+BEYOND_ONE = "beyond the one spread"  # the other value was measured once
+WITHIN_ONE = "within the one spread"
 SAME = "the same"
 EXACT = "differs, exact"  # a closed form, a schedule, a trace and a list of kernels have no spread
 ONCE = "differs, measured once"  # nothing says how far a repeat would be off
@@ -70,7 +72,7 @@ def row(
     unit = next(side.unit for side in (before, after) if side is not None)
     if before is None or after is None or before.value is None or after.value is None:
         return Row(name, launch, unit, before, after, None, MISSING, _why_missing(before, after))
-    verdict, known = _verdict(before, after)
+    verdict = _verdict(before, after)
     ratio, reason = None, ""
     if before.unit != after.unit:
         verdict, reason = UNRELATED, f"one is in {before.unit}, the other in {after.unit}"
@@ -83,8 +85,7 @@ def row(
     else:
         ratio = after.value / before.value
     sources = f"by {before.source} against {after.source}" if before.source != after.source else ""
-    known = "" if verdict == UNRELATED else known
-    return Row(name, launch, unit, before, after, ratio, verdict, "; ".join(filter(None, (reason, sources, known))))
+    return Row(name, launch, unit, before, after, ratio, verdict, "; ".join(filter(None, (reason, sources))))
 
 
 def _why_missing(before: Measurement | None, after: Measurement | None) -> str:
@@ -97,17 +98,18 @@ def _why_missing(before: Measurement | None, after: Measurement | None) -> str:
     return "; ".join(reasons)
 
 
-def _verdict(before: Measurement, after: Measurement) -> tuple[str, str]:
-    """Whether a change is more than repeats differ, and what else to know."""
+def _verdict(before: Measurement, after: Measurement) -> str:
+    """Whether a change is more than repeats differ."""
     if before.value == after.value:
-        return SAME, ""
-    ranges = [_range(side) for side in (before, after)]
+        return SAME
     if before.spread is None and after.spread is None:
         is_exact = all(side.source not in MEASURED or side.source in COUNTED_EXACTLY for side in (before, after))
-        return (EXACT, "") if is_exact else (ONCE, "no repeats, so no spread")
-    (low, high), (other_low, other_high) = ranges
-    alone = "only one of both has a spread" if before.spread is None or after.spread is None else ""
-    return (BEYOND if other_low > high or low > other_high else WITHIN), alone
+        return EXACT if is_exact else ONCE
+    (low, high), (other_low, other_high) = map(_range, (before, after))
+    is_beyond = other_low > high or low > other_high
+    if before.spread is None or after.spread is None:
+        return BEYOND_ONE if is_beyond else WITHIN_ONE
+    return BEYOND if is_beyond else WITHIN
 
 
 def _range(side: Measurement) -> tuple[float, float]:
