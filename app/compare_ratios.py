@@ -72,7 +72,9 @@ def _chart(rows: Sequence[Row], title: str, theme: Theme) -> go.Figure:
         margin={"l": 8, "r": 8, "t": 4, "b": 8},
     )  # fmt: skip
     low, high = _range(sizes)
-    figure.update_xaxes(type="log", range=[low, high], title=f"{title}, log axis", fixedrange=True, **_ticks(low, high))
+    figure.update_xaxes(
+        type="log", range=[low, high], title=f"{escape(title)}, log axis", fixedrange=True, **_ticks(low, high)
+    )
     figure.update_yaxes(
         tickvals=places, ticktext=[escape(name_in_words(row.name)) for row in rows], range=[len(rows) - 0.5, -0.5],
         showgrid=False, zeroline=False, fixedrange=True, tickfont={"color": theme.ink},

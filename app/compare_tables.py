@@ -16,12 +16,13 @@ DIFFERENCES = "What differs"
 EVERY = "Every measurement of both"
 ALONE = "Of one Run only"
 LIMITS = "Limits"
+MOST_ROWS = 400  # of a table; the exports hold all
 
 
 def differences(compared: Compared) -> Table:
     """Problem, kernel, tile, method, device and versions, as far as they are not the same."""
     caption = "Problem, kernel, tile, how it was measured, device and versions; what is not listed is the same."
-    rows = tuple((one.what, one.before, one.after) for one in compared.differences)
+    rows = tuple((one.what, one.before, one.after) for one in compared.differences[:MOST_ROWS])
     return Table(DIFFERENCES, caption, ("", *compared.names), rows or (("nothing", "–", "–"),))
 
 
@@ -43,6 +44,8 @@ def of_one_run(compared: Compared) -> Table | None:
 
 def _table(compared: Compared, shown: Sequence[Row], title: str, caption: str) -> Table:
     columns = ("measurement", "launch", *compared.names, "ratio", "change")
+    if len(shown) > MOST_ROWS:
+        caption, shown = f"{caption} The first {MOST_ROWS} of {len(shown):,}; the exports hold all.", shown[:MOST_ROWS]
     rows = tuple(map(_row, shown))
     reasons = tuple(_reasons(compared, row) for row in shown)
     sources = tuple(("", "", *map(_source, (row.before, row.after)), "", "") for row in shown)

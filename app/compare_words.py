@@ -6,6 +6,7 @@ from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
 from app.report_tables import spelled
 from app.selection import title
+from kernels.own import is_own
 from profiler.compare import Compared
 from profiler.compare_row import SAME, WITHIN, WITHIN_ONE, Row
 from profiler.run import Run
@@ -27,13 +28,20 @@ TO_BE_TOLD = 5e-4  # changes below are the same to three digits
 
 def headline(compared: Compared) -> Headline:
     """What changed, in words, and below it what else is not alike."""
-    one, other = (title(run, name) for run, name in zip((compared.before, compared.after), compared.names, strict=True))
+    one, other = (
+        _title(run, name) for run, name in zip((compared.before, compared.after), compared.names, strict=True)
+    )
     count = len(compared.differences)
     alike = f"{count} circumstance{'' if count == 1 else 's'} differ{'s' if count == 1 else ''}" if count else ""
     detail = f"{alike or 'Problem, kernel, tile, method, device and versions are the same'}. {_place(compared)}"
     if not compared.is_one_problem:
         return Headline(_of_two_problems(compared, one, other), " ".join((*compared.warnings, detail)))
     return Headline(_sentence(compared, one, other), " ".join((*compared.warnings, _faster(compared), detail)).strip())
+
+
+def _title(run: Run, name: str) -> str:
+    """What a Run is called in a sentence; a kernel that is not Bytescope's by its whole name."""
+    return name if is_own(run.workload.kernel) else title(run, name)
 
 
 def _sentence(compared: Compared, one: str, other: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from profiler.compare_row import Row, row
 from profiler.differences import Difference, differences
@@ -31,8 +32,15 @@ class Compared:
 
     def find(self, name: str, launch: str | None = None) -> Row | None:
         """The row of that name: one with both values first, then by TRUST; None where neither Run holds any."""
-        found = [one for one in self.rows if (one.name, one.launch) == (name, launch)]
+        found = self._rows_of.get((name, launch), [])
         return min(found, key=lambda one: (not one.is_told, *map(TRUST.index, one.sources)), default=None)
+
+    @cached_property
+    def _rows_of(self) -> dict[tuple[str, str | None], list[Row]]:
+        found: dict[tuple[str, str | None], list[Row]] = {}
+        for one in self.rows:
+            found.setdefault((one.name, one.launch), []).append(one)
+        return found
 
 
 def compare(before: Run, after: Run) -> Compared:
@@ -137,6 +145,7 @@ _TELLING: tuple[Callable[[Run], str], ...] = (
     lambda run: f"{run.workload.tile.num_warps} warps" if run.workload.tile else "",
     lambda run: f"{run.workload.tile.num_stages} stages" if run.workload.tile else "",
     lambda run: run.device.name,
+    lambda run: run.environment.get("project commit", ""),
     lambda run: run.environment.get("commit", ""),
     lambda run: f"{run.workload.l2} L2",
     lambda run: run.created[5:19].replace("T", " "),
