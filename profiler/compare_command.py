@@ -23,7 +23,7 @@ TABLE = "table"
 TEXTS: Mapping[str, Callable[[Compared, Sequence[Check]], str]] = {"csv": csv_text, "json": json_text}
 DRAWN = ("html", "md")  # by the layer above
 FORMATS = (TABLE, *DRAWN, *TEXTS)
-FILE_WIDTH = 160  # characters of a table that goes into a file
+FILE_WIDTH = 160  # characters of a table that goes into a file or a log
 
 Files = Annotated[
     list[str],
@@ -65,8 +65,9 @@ def compare_runs(
 
 def _table(compared: Compared, checks: Sequence[Check], out: Path | None) -> None:
     shown = compare_table(compared, checks)
-    if out is None:
-        Console(highlight=False).print(shown)
+    console = Console(highlight=False)
+    if out is None and console.is_terminal:
+        console.print(shown)
         return
     text = io.StringIO()
     Console(file=text, width=FILE_WIDTH).print(shown)

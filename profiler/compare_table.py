@@ -37,7 +37,8 @@ def _circumstances(compared: Compared) -> RenderableType:
 
 def _quantities(compared: Compared) -> Table:
     table = Table(title=Text(f"{compared.names[0]} against {compared.names[1]}"), title_justify="left")
-    for title in ("quantity", "launch", "source"):
+    table.add_column("quantity", no_wrap=True)
+    for title in ("launch", "source"):
         table.add_column(title, overflow="fold")
     for name in (*compared.names, "ratio"):
         table.add_column(Text(name), justify="right", overflow="fold")
