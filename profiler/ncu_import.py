@@ -219,5 +219,5 @@ def _device(page: Page, kernels: Sequence[Kernel], name: str) -> DeviceInfo:
 
 def _count(page: Page, row: Kernel, column: str) -> int | None:
     text = page.text(row, column).replace(",", "")
-    is_plain = column in page.columns and page.units[page.columns.index(column)] in ("", "byte", "SM")
+    is_plain = column in page.places and page.units[page.places[column]] in ("", "byte", "SM")
     return int(text) if is_plain and text.isdecimal() and 0 < len(text) < 12 and int(text) else None

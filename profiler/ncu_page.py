@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from profiler.codec import NotARun
 from profiler.cupti.host import SECTOR_BYTES
@@ -69,9 +70,14 @@ class Page:
     units: tuple[str, ...]
     kernels: tuple[tuple[str, ...], ...]
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each column stands."""
+        return {column: place for place, column in enumerate(self.columns)}
+
     def place(self, quantity: Quantity) -> int | None:
         """The column that holds a quantity; None where none does. Raises NotARun for a unit that is not known."""
-        place = next((self.columns.index(metric) for metric in quantity.metrics if metric in self.columns), None)
+        place = next((self.places[metric] for metric in quantity.metrics if metric in self.places), None)
         if place is not None and self.units[place] not in quantity.units:
             raise NotARun(
                 f"{self.columns[place]} is in {self.units[place][:40]!r}, which is not known for it; print base units: "
@@ -100,7 +106,7 @@ class Page:
 
     def text(self, kernel: Sequence[str], *columns: str) -> str:
         """The cell of the first of some columns that the page has, as one line; empty without any."""
-        place = next((self.columns.index(column) for column in columns if column in self.columns), None)
+        place = next((self.places[column] for column in columns if column in self.places), None)
         return "" if place is None else printable(kernel[place])
 
 
