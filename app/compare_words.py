@@ -155,7 +155,7 @@ def ratio(value: float | None) -> str:
     """A ratio as a factor with three significant digits, so that a change of a percent shows: 0.0103×, 1.03×, 97.0×."""
     if value is None:
         return "–"
-    return f"{value:.1e}×" if value < 1e-3 else f"{style.significant(value)}×"
+    return f"{style.error(value)}×" if value < 1e-3 else f"{style.significant(value)}×"
 
 
 def judged(row: Row) -> str:
