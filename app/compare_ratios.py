@@ -15,6 +15,7 @@ from profiler.compare import Compared
 from profiler.compare_row import ONCE, SAME, Row
 from profiler.run import MEASURED
 
+TITLE = "Ratios"
 BAR_PIXELS, AXIS_PIXELS = 26, 56
 COLOUR = {"better": "#0B7A75", "worse": "#D55E00", "": LIBRARY}
 MOST_BARS = 16
@@ -38,7 +39,7 @@ def ratios(compared: Compared, theme: Theme) -> Picture | None:
         "Pale: measured once. Hatched: closed form or schedule."
     )
     sources = tuple(dict.fromkeys(source for row in found for source in row.sources))
-    return Picture("Ratios", caption, _chart(found, f"{other} / {one}", theme), sources)
+    return Picture(TITLE, caption, _chart(found, f"{other} / {one}", theme), sources)
 
 
 def name_in_words(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,10 @@ import typer
 
 from app.compare_markdown import markdown
 from app.compare_sheet import compare_sheet
+from app.compare_tables import ALONE, of_one_run
 from app.report import REFUSED, write
 from app.report_html import FOOT, document
-from app.report_parts import sheet
+from app.report_parts import box, folded, sheet, table
 from app.style import LIGHT
 from kernels.problem import Refused
 from profiler.codec import NotARun
@@ -32,7 +34,12 @@ def html(compared: Compared, checks: Sequence[Check] = ()) -> str:
         f"<p>{escape(run.recorded or f'{run.device.name}, {run.created[:10]}')}, {run.id}</p>" for run in runs
     )
     head = f'<p class="name">Bytescope comparison</p><p class="subject">{escape(f"{one} and {other}")}</p>{about}'
-    shown = sheet(compare_sheet(compared, LIGHT, checks))
+    whole = compare_sheet(compared, LIGHT, checks)
+    shown = sheet(replace(whole, items=tuple(item for item in whole.items if item.title != ALONE)))
+    alone = of_one_run(compared)
+    if alone is not None:
+        about = f"{len(alone.rows)} measurements that the other Run does not hold"
+        shown += box(folded(alone.title, about, table(alone), "printed"))
     return document(f"Bytescope: {one} and {other}", f"<header>{head}</header><section>{shown}</section>{FOOT}")
 
 

@@ -21,36 +21,37 @@ class Difference:
 
 def differences(before: Run, after: Run) -> tuple[Difference, ...]:
     """Everything that differs, what a ratio depends on most first: problem, kernel, tile, method, device, versions."""
-    facts = [_facts(run) for run in (before, after)]
+    are_tiled = before.workload.tile is not None and after.workload.tile is not None
+    facts = [_facts(run, are_tiled) for run in (before, after)]
     names = dict.fromkeys(name for known in facts for name in known)
     pairs = [(name, *(known.get(name, UNKNOWN) for known in facts)) for name in names]
     return tuple(Difference(name, one, other) for name, one, other in pairs if one != other)
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: Run, are_tiled: bool) -> dict[str, str]:
+    """What is known of a Run, in words; a tile part by part only where it can be held against another one."""
     work, tile = run.workload, run.workload.tile
-    found = {_title(part.name): _spell(getattr(work.problem, part.name)) for part in fields(AttentionProblem)}
+    found = {part.name: _spell(getattr(work.problem, part.name)) for part in fields(AttentionProblem)}
     found["kernel"] = work.kernel
-    if tile is not None:
-        found |= {_title(part.name): _spell(getattr(tile, part.name)) for part in fields(TileConfig)}
-    found |= {_title(name): _spell(getattr(work, name)) for name in HOW if work.on_gpu}
+    if tile is not None and are_tiled:
+        found |= {part.name: _spell(getattr(tile, part.name)) for part in fields(TileConfig)}
+    elif tile is not None:
+        words = f"{tile.BLOCK_M}×{tile.BLOCK_N}, {tile.num_warps} warps, {tile.num_stages} stages, {tile.order}"
+        found["BLOCK_M×BLOCK_N"] = words
+    found |= {title: _spell(getattr(work, name)) for name, title in HOW.items() if work.on_gpu}
     found["seed"] = str(work.seed)
     found |= {name: _spell(of(run)) for name, of in DEVICE.items()}
     return found | dict(run.environment)
 
 
-HOW = ("l2", "repeats", "counters", "drain", "detail")  # of a GPU: a CPU has nothing of it
-_TITLES = {
+# Of a GPU: a CPU has nothing of it.
+HOW = {
     "l2": "L2 before each pass",
     "repeats": "passes",
     "counters": "bytes counted by",
     "drain": "write-back drain",
+    "detail": "detail counters",
 }
-_TITLES |= {"detail": "detail counters"}
-
-
-def _title(name: str) -> str:
-    return _TITLES.get(name, name)
 
 
 DEVICE: Mapping[str, Callable[[Run], object]] = {

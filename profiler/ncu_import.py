@@ -115,7 +115,8 @@ def _longest(page: Page, kernels: Sequence[Kernel]) -> str:
 
 def _identifier(name: str) -> str:
     """A name as kernels outside Bytescope are spelled: letters, digits and _, without a C++ signature."""
-    bare = re.sub(r"^(void|auto)\s+", "", name.strip()).partition("(")[0].partition("<")[0].rpartition("::")[2]
+    named = re.sub(r"^(void|auto)\s+|<unnamed>::|\(anonymous namespace\)::", "", name.strip())
+    bare = named.partition("(")[0].partition("<")[0].rpartition("::")[2]
     words = re.sub(r"[^A-Za-z0-9_]+", "_", bare or name).strip("_")[:MAX_TITLE]
     return words if words and not words[0].isdigit() else f"kernel_{words}".rstrip("_")
 

@@ -153,6 +153,8 @@ def test_names_of_kernels_stay_text() -> None:
     assert run.workload.kernel == "ncu:k"
     assert run.kernels[0].kernel == 'k<img src=x onerror="alert(1)">'
     assert imported(read(page(("核", ONE[1]))), ASKED).workload.kernel == "ncu:kernel"
+    for unnamed in ("void <unnamed>::softmax<c10::Half, 9>(T *)", "void (anonymous namespace)::softmax<9>(int)"):
+        assert imported(read(page((unnamed, ONE[1]))), ASKED).workload.kernel == "ncu:softmax"
     assert imported(read(page(("256x128_kernel", ONE[1]))), ASKED).workload.kernel == "ncu:kernel_256x128_kernel"
 
 

@@ -55,7 +55,7 @@ def test_the_answer_is_a_sentence_and_five_figures() -> None:
     assert sheet.headline.sentence == "Naive moved 13.09 GB through HBM, Flash 0.135 GB: 97 times less."
     # 6.40 ms / 1.28 ms.
     assert sheet.headline.detail.startswith(
-        "5.0 times faster, beyond the spread. 6 circumstances differ. (1, 16, 8192, 128)"
+        "5.0 times faster, beyond the spread. 2 circumstances differ. (1, 16, 8192, 128)"
     )
     assert [figure.label for figure in sheet.figures] == [
         "HBM bytes",
@@ -93,7 +93,10 @@ def test_what_differs_stands_first_and_what_a_run_lacks_last() -> None:
     sheet = shown(naive_run(), flash_run())
     assert [one.title for one in sheet.items][:2] == ["What differs", "Ratios"]
     assert sheet.items[-1].title == "Of one Run only"
-    assert ("BLOCK_M", "–", "128") in table(sheet, "What differs").rows
+    assert table(sheet, "What differs").rows == (
+        ("kernel", "naive", "flash"),
+        ("BLOCK_M×BLOCK_N", "–", "128×64, 8 warps, 3 stages, linear"),
+    )
     same = shown(flash_run(), replace(flash_run(), id="b", created="2026-11-29T13:00:00Z"))
     assert table(same, "What differs").rows == (("nothing", "–", "–"),)
     assert "Of one Run only" not in [one.title for one in same.items]
@@ -207,6 +210,7 @@ def test_one_run_is_not_compared(runs: tuple[Run, ...]) -> None:
 def test_what_the_report_prints_is_what_the_other_pages_hold_against_each_other() -> None:
     sheet = view.sheet((naive_run(), flash_run()), LIGHT)
     assert sheet.headline == shown(naive_run(), flash_run()).headline
+    assert [one.title for one in sheet.items] == ["What differs", "Ratios", "Every measurement of both"]
     # Of two problems the newest two, older first.
     assert view.usual((cpu_run(), flash_run())) == (flash_run(), cpu_run())
 

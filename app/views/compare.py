@@ -8,8 +8,9 @@ import streamlit as st
 
 from app import page, recorded
 from app.answer import pair
+from app.compare_ratios import TITLE as RATIOS
 from app.compare_sheet import ROWS, compare_sheet
-from app.compare_tables import ALONE
+from app.compare_tables import ALONE, DIFFERENCES, EVERY
 from app.picture import Headline, Sheet, Table
 from app.selection import compare as comparable
 from app.selection import names
@@ -21,6 +22,7 @@ TITLE = "Compare"
 ICON = ":material/compare_arrows:"
 ORDER = 85
 EMPTY = "A comparison needs two Runs: press Run, or select two on the Runs page."
+PRINTED = (DIFFERENCES, RATIOS, EVERY)
 BEFORE, AFTER = "compare-before", "compare-after"
 FORMATS = {
     "html": ("HTML", "text/html"),
@@ -31,10 +33,11 @@ FORMATS = {
 
 
 def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
-    """The two Runs that the other pages hold against each other, compared."""
+    """The two Runs that the other pages hold against each other; without pictures that those pages have, too."""
     if len(runs) < 2:
         return Sheet(missing=EMPTY)
-    return compare_sheet(compare(*usual(runs)), theme)
+    whole = compare_sheet(compare(*usual(runs)), theme)
+    return replace(whole, items=tuple(item for item in whole.items if item.title in PRINTED))
 
 
 def usual(runs: tuple[Run, ...]) -> tuple[Run, Run]:
