@@ -68,7 +68,7 @@ def _notice() -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="bs-notice"):
         with st.container():
             page.message(found.kind, found.text)
-            if found.trace:
-                with st.expander("Traceback"):
-                    st.code(found.trace, language=None, wrap_lines=True)
         st.button("Dismiss", on_click=session.dismiss, key="dismiss")
+    if found.trace:
+        with st.expander("Traceback"):
+            st.code(found.trace, language=None, wrap_lines=True)

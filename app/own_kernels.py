@@ -12,8 +12,14 @@ from profiler.workload import Workload
 
 @cache
 def offered() -> dict[str, AttentionKernel]:
-    """What the form offers, by name; functions of one name are told apart by their modules."""
+    """What the form offers, by name."""
     return {**all_kernels(), **{name: kernel_named(name) for name in project().own}}
+
+
+def titles() -> dict[str, str]:
+    """Of each kernel that is offered its title; of own ones with the same title their whole names."""
+    found = {name: kernel.title for name, kernel in offered().items()}
+    return {name: title if [*found.values()].count(title) == 1 else name for name, title in found.items()}
 
 
 def permit() -> Permit:

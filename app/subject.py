@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from app.selection import compare
 from kernels.base import AttentionKernel, all_kernels
-from kernels.own import kernel_named
+from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.run import DeviceInfo, Run
@@ -66,7 +66,9 @@ def schedule_of(run: Run) -> Schedule:
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:
-    """The comparable Runs, then the kernels that none of them used; flash first, then tiled kernels, newer Runs first.
+    """The comparable Runs, then the kernels that none of them used; tiled ones first, newer Runs first.
+
+    Of the tiled ones those of the user's own come first, then flash.
 
     Without any Run all kernels stand on `problem` and `tile`. A tiled kernel that refuses them everywhere is left out,
     unless that is since its rows of scores do not fit on chip: these are worth looking at.
@@ -88,8 +90,8 @@ def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -
     return tuple(sorted([*seen, *unseen], key=_place))
 
 
-def _place(one: Subject) -> tuple[bool, bool]:
-    return not one.attention_kernel.is_tiled, one.kernel != FLASH
+def _place(one: Subject) -> tuple[bool, bool, bool]:
+    return not one.attention_kernel.is_tiled, not is_own(one.kernel), one.kernel != FLASH
 
 
 def _cut(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> TileConfig | None:

@@ -49,7 +49,7 @@ def called(name: str, call: Callable[..., Any], arguments: Sequence[object], opt
     except (torch.OutOfMemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise KernelFault(f"{name} raised {words_of(error)}.", trace_of(error)) from None
+        raise KernelFault(f"{name} raised {words_of(error)}.", trace_of(error)) from error
 
 
 def checked(name: str, o: object, q: torch.Tensor) -> torch.Tensor:

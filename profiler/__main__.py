@@ -160,6 +160,8 @@ def schedule(
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
+    if is_own(kernel):
+        raise Refused(f"What {kernel} asks for shows when it runs: use `run --kernel {kernel}`.")
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())

@@ -11,6 +11,7 @@ from kernels.own_forward import called, checked
 from kernels.problem import AttentionProblem
 from kernels.reference import reference
 from profiler.bench import Bench, Inputs, draw_inputs
+from profiler.own_kernel import OWN_REFERENCE
 from profiler.plausible import printable
 from profiler.run import Measurement
 
@@ -58,7 +59,7 @@ def _expected(bench: Bench) -> tuple[torch.Tensor, torch.Tensor, str]:
     """(rows, what O is to be in these rows in float64, against what that is). Raises KernelFault."""
     workload, own = bench.workload, bench.own
     if own is not None and own.reference is not None:
-        return *_own_reference(bench, own.name, own.reference), "against the kernel's own reference in float64"
+        return *_own_reference(bench, own.name, own.reference), OWN_REFERENCE
     if bench.is_drawn:
         return *_reference(workload.problem, workload.seed, workload.device), "against float64"
     return *_reference_of(workload.problem, workload.device, bench.inputs), "against float64"

@@ -15,9 +15,6 @@ import torch
 import triton
 
 from kernels.own import is_own
-from kernels.own_fault import KernelFault
-from kernels.own_forward import untouched
-from kernels.own_import import OwnCallable
 from kernels.problem import TileConfig
 from kernels.run import Output
 from kernels.schedule import Schedule
@@ -25,11 +22,11 @@ from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
-from profiler.interpreter import why_not_interpreted
-from profiler.own_kernel import NO_INTERPRETER, as_imported, seen, unseen
+from profiler.own_kernel import as_imported
+from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
-from profiler.tile_trace import is_interpreting, traced_accesses
+from profiler.tile_trace import traced_accesses
 from profiler.workload import AUTO, Workload
 
 LIBRARY_UNTOLD = tuple(
@@ -124,7 +121,7 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
     """
     workload = bench.workload
     if bench.own is not None:
-        return _first_of_own(bench, bench.own)
+        return *first_launch(bench, bench.own), None
     if workload.on_gpu:
         bench.launch()
         bench.synchronize()
@@ -143,24 +140,6 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
         for direction in ("read", "write")
     )
     return output, [Reading(requested)], softmax
-
-
-def _first_of_own(bench: Bench, own: OwnCallable) -> tuple[Output | None, list[Reading], SoftmaxTrace | None]:
-    """As `_first_launch`; whether its kernels are Triton ones shows when it is interpreted."""
-    with untouched(own.name, bench.inputs):
-        if bench.workload.on_gpu:
-            bench.launch()
-            return None, [], None
-        if not is_interpreting():
-            return bench.launch(), [Reading(unseen(NO_INTERPRETER))], None
-        try:
-            with traced_accesses() as trace:
-                output = bench.launch()
-        except KernelFault as fault:
-            if reason := why_not_interpreted():
-                raise KernelFault(f"{fault} If it is a Triton kernel: {reason}.", fault.trace) from None
-            raise
-    return output, [Reading(seen(trace))], None
 
 
 def _read_counters(counters: tuple[Counter, ...], bench: Bench, clock: "PhaseClock") -> list[Reading]:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 INTERPRET_SECONDS = 60.0  # that interpreting beside a Run on a GPU may take
 STEP_FLOPS = 4 * 64 * 64 * 64  # of the tile step that INTERPRETED_STEP_SECONDS is of
 NOTE = "every load and store of the interpreted Triton programs; atomics, and what torch does beside them, are not seen"
-NO_TRITON = "it launched no Triton kernel, so its loads and stores cannot be seen"
+NO_TRITON = "on the CPU, where Triton interprets, it launched no Triton kernel, so its loads and stores cannot be seen"
 NO_INTERPRETER = "Triton does not interpret in this process; set TRITON_INTERPRET=1 before triton is imported"
+OWN_REFERENCE = "against the kernel's own reference in float64"
 FORWARD_FILE, FRAMES = "own_forward.py", "frames.txt"
 
 
@@ -113,6 +114,12 @@ def why_spoiled(run: Run) -> str:
     if not is_own(run.workload.kernel) or error is None or error.value is not None:
         return ""
     return f"{run.workload.kernel} has no error against float64: {error.note.rstrip('.')}."
+
+
+def has_own_reference(run: Run) -> bool:
+    """Whether a Run's errors are against what its kernel says that it computes, and not against attention."""
+    error = run.find("relative_error")
+    return is_own(run.workload.kernel) and error is not None and error.note.startswith(OWN_REFERENCE)
 
 
 def where_it_hung(text: str) -> str:

@@ -57,7 +57,7 @@ def _project(data: dict[str, Any]) -> Project:
         return _faulty(f"it has {sorted(unknown)[0]!r:.60}, which is not known")
     if not isinstance(own, list) or len(own) > MAX_OWN:
         return _faulty(
-            f'under [kernels] own is not a list of up to {MAX_OWN} names, such as ["my_module:my_attention"]'
+            f'own under [kernels] is not a list of up to {MAX_OWN} names, such as ["my_module:my_attention"]'
         )
     for name in own:
         if not isinstance(name, str) or not is_own(name):

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 import uuid
-from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,19 +20,9 @@ from kernels.own import is_own
 from kernels.problem import Refused
 from profiler import child
 from profiler.failures import explain, no_start
-from profiler.own_kernel import (
-    FRAMES,
-    INTERPRET_SECONDS,
-    NO_OWN,
-    NOBODY,
-    Own,
-    Permit,
-    on_cpu,
-    unseen,
-    where_it_hung,
-    why_not_beside,
-)
-from profiler.run import DeviceInfo, Measurement
+from profiler.own_job import told_of, trace_of
+from profiler.own_kernel import NOBODY, Permit
+from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
 from profiler.workload import CPU, Workload
@@ -207,7 +197,8 @@ class Job:
         for workload in self._workloads:
             self._update(state="running", kernel=workload.kernel)
             try:
-                where = (workload, request, str(self._folder), str(self._progress), None, self._own(workload))
+                own = told_of(workload, self._permit, self._timeout, self._ask_cpu)
+                where = (workload, request, str(self._folder), str(self._progress), None, own)
                 self._count(self._ask(child.measure_and_save, *where, timeout=self._timeout))
             except CancelledError:
                 raise
@@ -215,7 +206,7 @@ class Job:
             except Exception as error:
                 if not is_own(workload.kernel):
                     raise
-                failures.append((self._explain(error, self._timeout), self._trace(error)))
+                failures.append((self._explain(error, self._timeout), trace_of(error, self._progress, self._note())))
                 self._forget_note()
         if failures:
             sentences, traces = zip(*failures, strict=True)
@@ -224,36 +215,8 @@ class Job:
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
 
-    def _own(self, workload: Workload) -> Own:
-        """What the child is told for the sake of an own kernel: on a GPU also what the interpreter saw of it."""
-        if not is_own(workload.kernel):
-            return NO_OWN
-        beside: tuple[Measurement, ...] = ()
-        if workload.on_gpu:
-            reason = why_not_beside(workload)
-            beside = self._requests_on_cpu(workload) if reason is None else unseen(reason)
-        return Own(self._permit, beside, self._timeout)
-
-    def _requests_on_cpu(self, workload: Workload) -> tuple[Measurement, ...]:
-        worker = worker_for(CPU)
-        try:
-            self._schedule(child.import_torch, timeout=START_TIMEOUT, worker=worker).result()
-            asked = self._schedule(
-                child.interpret, on_cpu(workload), self._permit, timeout=INTERPRET_SECONDS, worker=worker
-            )
-            found: tuple[Measurement, ...] = asked.result()
-            return found
-        except CancelledError:
-            raise
-        except Exception as error:  # then this is why there is no number
-            return unseen(explain(error, INTERPRET_SECONDS, "interpret", workload.kernel))
-
-    def _trace(self, error: BaseException) -> str:
-        """The traceback of an own kernel that failed, or where it stood when it was stopped; empty without one."""
-        if isinstance(error, TimeoutError):
-            with suppress(OSError):
-                return where_it_hung(self._progress.with_name(FRAMES).read_text(encoding="utf-8", errors="replace"))
-        return str(getattr(error, "trace", "") or self._note().get("trace", ""))
+    def _ask_cpu(self, function: Any, *arguments: object, timeout: float) -> Any:
+        return self._schedule(function, *arguments, timeout=timeout, worker=worker_for(CPU)).result()
 
     def _follow(self) -> None:
         try:
@@ -261,7 +224,7 @@ class Job:
         except CancelledError:
             self._update(state="stopped", error=self.STOPPED)
         except Refused as refusal:
-            self._update(state="refused", error=str(refusal), trace=self._trace(refusal))
+            self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress, self._note()))
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
         except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence

@@ -19,6 +19,7 @@ from app.running_table import while_it_ran
 from app.selection import Comparison, compare
 from app.style import Theme, capacity, error, kernel_colour, seconds
 from profiler.admission import needs
+from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
 
 TITLE = "Overview"
@@ -164,7 +165,9 @@ def _errors(comparison: Comparison) -> Table:
         rows.append((name, *(error(part.value if part else None) for part in found), source))
         reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
     columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
+    own = [name for name, run in _named(comparison) if has_own_reference(run)]
     caption = f"O in {comparison.runs[0].workload.problem.dtype} against float64 attention; rows compared are on hover."
+    caption += f" {', '.join(own)}: against a reference of the kernel's own." if own else ""
     return Table("Error against float64", caption, columns, tuple(rows), tuple(reasons))
 
 
