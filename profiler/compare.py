@@ -6,6 +6,7 @@ from functools import cached_property
 
 from profiler.compare_row import Row, row
 from profiler.differences import Difference, differences
+from profiler.own_kernel import has_own_reference
 from profiler.run import HALVES, TRUST, Measurement, Run
 
 Pair = tuple[Measurement | None, Measurement | None]
@@ -118,6 +119,8 @@ def _warnings(before: Run, after: Run) -> tuple[str, ...]:
         )
     if before == after:
         found.append("Both are the same Run.")
+    if any(map(has_own_reference, (before, after))):
+        found.append("An error is against what a kernel of your own says that it computes, and not against attention.")
     if one.on_gpu != other.on_gpu:
         found.append("One ran on a GPU and the other on a CPU: what only a GPU has is missing on one side.")
     return tuple(found)

@@ -44,6 +44,11 @@ class Asked:
     device_name: str = ""
 
 
+def is_imported(kernel: str) -> bool:
+    """Whether a kernel's name is one that `imported` gives."""
+    return kernel.startswith(f"{FAMILY}:")
+
+
 def imported(page: Page, asked: Asked) -> Run:
     """The Run of a page. Raises Refused where what is asked does not fit it, NotARun where its numbers cannot be."""
     kernels = _chosen(page, asked.only)

@@ -22,6 +22,7 @@ from profiler.compare_row import (
     Row,
 )
 from profiler.differences import Difference
+from profiler.own_kernel import OWN_REFERENCE
 from profiler.run import Measurement, Run
 from tests.fake_runs import PROBLEM, TILE, cpu_run, flash_run, naive_run
 
@@ -195,6 +196,15 @@ def test_a_gpu_against_the_interpreter_is_said() -> None:
     found = compare(cpu_run(), flash_run())
     assert any("on a CPU" in sentence for sentence in found.warnings)
     assert row_of(found, "hbm_read_bytes").verdict == MISSING
+
+
+def test_errors_against_something_else_than_attention_are_said() -> None:
+    note = f"{OWN_REFERENCE}, all 8192 rows"
+    error = Measurement("relative_error", 1e-3, "1", "torch", note)
+    own = with_(flash_run(), error)
+    own = replace(own, workload=replace(own.workload, kernel="my_module:mine", tile=None, trace=None))
+    assert any("and not against attention" in sentence for sentence in compare(flash_run(), own).warnings)
+    assert compare(flash_run(), flash_run()).warnings == ("Both are the same Run.",)
 
 
 def test_names_tell_runs_of_one_kernel_apart() -> None:
