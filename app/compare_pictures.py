@@ -12,7 +12,7 @@ from app.selection import Comparison
 from app.style import LIBRARY, Theme, capacity, kernel_colour, seconds, traffic
 from app.traffic_pictures import by_launch
 from profiler.compare import Compared
-from profiler.run import Run
+from profiler.run import Measurement, Run
 
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 MEMORY_UNITS = {"TiB": 2.0**40, "GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
@@ -78,9 +78,8 @@ def _single(compared: Compared, name: str, theme: Theme) -> Picture | None:
     return Picture(title, caption, chart, _sources([part for *_, part in found]))
 
 
-def _sources(found: Sequence[object]) -> tuple[str, ...]:
-    told = [part for part in found if getattr(part, "value", None) is not None]
-    return tuple(dict.fromkeys(str(getattr(part, "source")) for part in told))  # noqa: B009
+def _sources(found: Sequence[Measurement | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.source for part in found if part is not None and part.value is not None))
 
 
 _SINGLE: dict[str, tuple[str, str, Callable[[float | None], str], dict[str, float]]] = {

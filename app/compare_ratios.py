@@ -6,7 +6,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from app.compare_words import FIGURES, judged, ratio
+from app.compare_words import FIGURES, doubt, judged, ratio
 from app.picture import Picture
 from app.stack_chart import HATCH
 from app.style import LIBRARY, Theme, shade, template
@@ -30,6 +30,7 @@ def ratios(compared: Compared, theme: Theme) -> Picture | None:
     """
     names = dict.fromkeys((*FIGURES, *(row.name for row in compared.rows if row.launch is None)))
     rows = [row for name in names if (row := compared.find(name)) is not None and row.better and row.ratio is not None]
+    rows = [row for row in rows if not doubt(compared, row)]
     found = [row for row in rows if row.verdict != SAME][:MOST_BARS] or rows[:MOST_BARS]
     if not found:
         return None

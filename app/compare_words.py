@@ -6,6 +6,7 @@ from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
 from app.report_tables import spelled
 from app.selection import title
+from app.traffic_tables import flag
 from kernels.own import is_own
 from profiler.compare import Compared
 from profiler.compare_row import SAME, WITHIN, WITHIN_ONE, Row
@@ -47,7 +48,7 @@ def _title(run: Run, name: str) -> str:
 def _sentence(compared: Compared, one: str, other: str) -> str:
     for quantity, verb, place in (("hbm_bytes", "moved", " through HBM"), ("requested_bytes", "requests", "")):
         row = compared.find(quantity)
-        if row is None or not row.is_told or row.before is None or row.after is None:
+        if row is None or row.before is None or row.after is None or not row.is_told or doubt(compared, row):
             continue
         sizes = [row.before.value or 0.0, row.after.value or 0.0]
         words = [bytes_in_words(size, max(sizes)) for size in sizes]
@@ -116,7 +117,7 @@ def figures(compared: Compared) -> tuple[Figure, ...]:
         return _rates(compared)
     found = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) is not None]
     told = [item for item in found if item[1].is_told]
-    return tuple(_figure(label, row) for label, row in (told or found)[:MAX_FIGURES])
+    return tuple(_figure(label, row, doubt(compared, row)) for label, row in (told or found)[:MAX_FIGURES])
 
 
 def _rates(compared: Compared) -> tuple[Figure, ...]:
@@ -131,14 +132,23 @@ def _rates(compared: Compared) -> tuple[Figure, ...]:
         if None not in values
     ]
     told = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) and row.ratio is not None]
-    return (*rates, *(_figure(label, row) for label, row in told))[:MAX_FIGURES]
+    return (*rates, *(_figure(label, row, doubt(compared, row)) for label, row in told))[:MAX_FIGURES]
 
 
-def _figure(label: str, row: Row) -> Figure:
+def doubt(compared: Compared, row: Row) -> str:
+    """Why HBM bytes of one of both Runs cannot be true, so that they are not told as a fact; empty where they can."""
+    both = ((compared.before, row.before), (compared.after, row.after))
+    flags = [flag(run, side) for run, side in both if side is not None and side.value is not None]
+    return next(filter(None, flags), "")
+
+
+def _figure(label: str, row: Row, doubt: str) -> Figure:
     values = " → ".join(
         spelled(row.name, row.unit, None if side is None else side.value) for side in (row.before, row.after)
     )
     source = row.sources[0] if len(row.sources) == 1 else ""
+    if doubt:
+        return Figure(label, "–", source, reason=doubt)
     if row.verdict == SAME:
         return Figure(label, "the same", source, values)
     if row.ratio is None:

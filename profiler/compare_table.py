@@ -11,6 +11,7 @@ from profiler.compare_limits import Check
 from profiler.compare_row import BEYOND, EXACT, MISSING, UNRELATED, Row
 from profiler.show import spell
 
+MOST_LAUNCHES = 12  # that are named where one Run lacks them
 CERTAIN = (BEYOND, EXACT)
 
 
@@ -80,4 +81,6 @@ def missing(rows: Sequence[Row]) -> Iterator[str]:
     for reason, names in whole.items():
         yield f"{', '.join(dict.fromkeys(names))}: {reason}"
     for reason, names in launches.items():
-        yield f"of launch {', '.join(dict.fromkeys(names))}: {reason}"
+        each = list(dict.fromkeys(names))
+        more = f" and {len(each) - MOST_LAUNCHES:,} more" if len(each) > MOST_LAUNCHES else ""
+        yield f"of launch {', '.join(each[:MOST_LAUNCHES])}{more}: {reason}"

@@ -26,6 +26,8 @@ SM_COUNT, L2_SIZE, PASSES = (
     "device__attribute_l2_cache_size",
     "profiler__replayer_passes",
 )
+# What ncu's --cache-control does before each kernel.
+L2 = {"cold": "L2 flushed before each kernel", "warm": "L2 as the kernel before left it"}
 Kernel = tuple[str, ...]
 
 
@@ -156,7 +158,7 @@ def _whole(page: Page, passes: Sequence[Sequence[Kernel]], l2: str) -> list[Meas
                 found.append(_missing(quantity))
             continue
         sums = tuple(sum(page.value(quantity, row) or 0.0 for row in one) for one in passes)
-        note = f"{_how(page, quantity, passes)}; summed over {len(passes[0])} kernels; {l2} L2"
+        note = f"{_how(page, quantity, passes)}; summed over {len(passes[0])} kernels; {L2[l2]}"
         found.append(_measured(quantity, sums, note))
     return found
 

@@ -4,10 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.compare_choice import choices, usual_runs
 from app.compare_report import FORMATS, html
 from app.compare_sheet import compare_sheet
 from app.compare_tables import MOST_ROWS
@@ -15,10 +17,12 @@ from app.compare_words import change, ratio
 from app.picture import Picture, Sheet, Table
 from app.style import DARK, LIGHT
 from app.views import compare as view
+from profiler.codec import NotARun
 from profiler.compare import compare
 from profiler.compare_limits import Limit, check
 from profiler.compare_row import WITHIN, Row
 from profiler.run import Measurement, Run
+from profiler.store import StoreError, save
 from tests.fake_runs import PROBLEM, TILE, cpu_run, flash_run, naive_run, sampled_flash_run, sampled_naive_run
 
 HOSTILE = '</script><script>alert(1)</script><img src=//x onerror=alert(1)>" =1+1 | `@all`'
@@ -200,11 +204,51 @@ def test_the_page_compares_what_is_chosen_and_swaps() -> None:
     assert [one.label for one in at.get("download_button")] == ["HTML", "Markdown for a pull request", "CSV", "JSON"]
 
 
-@pytest.mark.parametrize("runs", [(), (flash_run(),)], ids=["none", "one"])
-def test_one_run_is_not_compared(runs: tuple[Run, ...]) -> None:
-    at = page_of(*runs)
+def test_without_a_run_the_page_says_what_to_do() -> None:
+    at = page_of()
     assert not at.exception and "A comparison needs two Runs" in words(at)
-    assert view.sheet(runs, LIGHT).missing == view.EMPTY
+    assert view.sheet((), LIGHT).missing == view.sheet((flash_run(),), LIGHT).missing == view.EMPTY
+
+
+def test_one_run_is_held_against_a_saved_or_a_recorded_one(runs: Path) -> None:
+    """Of the recorded ones of its problem the first in the newest file."""
+    at = page_of(flash_run())
+    assert not at.exception
+    chosen = at.selectbox(key="compare-before").value
+    assert choices([flash_run()])[chosen].workload.problem == PROBLEM and "NVIDIA H200" in words(at)
+    save(naive_run())
+    at = page_of(flash_run())
+    assert "Naive moved 13.09 GB through HBM, Flash 0.135 GB" in words(at)
+    offered = at.selectbox(key="compare-before").options
+    assert offered[0].startswith("shown: flash, (1, 16, 8192, 128) bfloat16, full mask, NVIDIA H200, 2026-11-29 12:00")
+    assert offered[1].startswith("saved: naive") and offered[2].startswith("recorded: ")
+
+
+def test_a_file_that_has_gone_is_said(runs: Path) -> None:
+    path = save(naive_run())
+    offered = choices([flash_run()])
+    path.unlink()
+    with pytest.raises(StoreError, match=r"fake-naive\.json could not be read"):
+        offered["fake-naive"].read()
+    save(replace(flash_run(), id="other")).rename(path)
+    with pytest.raises(NotARun, match="holds the Run fake-naive no more"):
+        offered["fake-naive"].read()
+
+
+def test_bytes_that_cannot_be_true_are_not_told_as_a_fact() -> None:
+    fast = replace(
+        flash_run(run_id="fast"),
+        measurements=tuple(
+            replace(m, value=1e-6, spread=None) if m.name == "gpu_time_seconds" else m for m in flash_run().measurements
+        ),
+    )
+    sheet = shown(naive_run(), fast)
+    assert sheet.headline is not None and "requests" in sheet.headline.sentence
+    figure = next(one for one in sheet.figures if one.label == "HBM bytes")
+    # 135 MB in 1 µs.
+    assert figure.value == "–" and "above the peak of 4.81 TB/s" in figure.reason
+    bars = [trace.hovertext for trace in chart(sheet, "Ratios").chart.data if trace.type == "bar"]
+    assert not [text for text in bars if text.startswith("hbm_")]
 
 
 def test_what_the_report_prints_is_what_the_other_pages_hold_against_each_other() -> None:
@@ -212,7 +256,7 @@ def test_what_the_report_prints_is_what_the_other_pages_hold_against_each_other(
     assert sheet.headline == shown(naive_run(), flash_run()).headline
     assert [one.title for one in sheet.items] == ["What differs", "Ratios", "Every measurement of both"]
     # Of two problems the newest two, older first.
-    assert view.usual((cpu_run(), flash_run())) == (flash_run(), cpu_run())
+    assert usual_runs((cpu_run(), flash_run())) == (flash_run(), cpu_run())
 
 
 class Document(HTMLParser):
