@@ -97,6 +97,6 @@ def _ticks(low: float, high: float) -> dict[str, list[object]]:
     if high - low >= 1.2:
         exponents = range(math.ceil(low), math.floor(high) + 1)
         return {"tickvals": [10.0**e for e in exponents], "ticktext": [f"{10.0**e:g}×" for e in exponents]}
-    values = (0.8, 0.9, 1.0, 1.1, 1.25) if high - low < 0.4 else (0.25, 0.5, 1.0, 2.0, 4.0)
+    values = (0.8, 0.9, 1.0, 1.1, 1.25) if high - low < 0.4 else (0.25, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
     near = [value for value in values if low <= math.log10(value) <= high]
     return {"tickvals": list(near), "ticktext": [f"{value:g}×" for value in near]}

@@ -105,7 +105,7 @@ def change(row: Row, less: str = "less", more: str = "more") -> str:
     if factor >= TIMES:
         return f"{f'{factor:,.0f}' if factor >= 9.95 else f'{factor:.1f}'} times {word}"
     share = abs(row.ratio - 1)
-    return f"{style.significant(share * 100, 2)}% {word}" if share >= TO_BE_TOLD else "the same to 0.05%"
+    return f"{style.significant(share * 100, 2)}% {word}" if share >= TO_BE_TOLD else f"the same to {TO_BE_TOLD:.2%}"
 
 
 def figures(compared: Compared) -> tuple[Figure, ...]:
@@ -158,7 +158,7 @@ def _figure(label: str, row: Row, doubt: str) -> Figure:
 
 
 def _short(words: str) -> str:
-    return words.replace(" times", "×")
+    return words.replace(" times", "×").removesuffix(f" to {TO_BE_TOLD:.2%}")
 
 
 def ratio(value: float | None) -> str:
