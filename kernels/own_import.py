@@ -50,6 +50,9 @@ def permit(names: Iterable[str], folder: str) -> None:
     # A warm process would go on with the code of yesterday.
     for module in _modules:
         sys.modules.pop(module, None)
+    # torch compiles a function for a few problems, and then no more of them: later ones would run uncompiled.
+    if _modules and (dynamo := sys.modules.get("torch._dynamo")) is not None:
+        dynamo.reset()
     _modules.clear()
     _imported.clear()
     importlib.invalidate_caches()

@@ -5,6 +5,7 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -55,6 +56,11 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    # The last line of the parent's stdout is a document; what a kernel prints goes where errors go.
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    # A pool of compiling processes could outlive this one.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # pebble's handler would wait for a library that holds the GIL, and leave with an exit code that hides the signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()

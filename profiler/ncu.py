@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernels.own_import import permitted
 from profiler.codec import decode, encode
 from profiler.counter import Reading, Unavailable
 from profiler.cupti.driver import current_chip
@@ -91,6 +92,7 @@ def profile(
         with tempfile.TemporaryDirectory(prefix="bytescope-ncu-", ignore_cleanup_errors=True) as folder:
             spec, log, answer = (Path(folder) / name for name in ("spec.json", "ncu.log", "answer.json"))
             words = {"loads": list(specs), "device": encode(device), "answer": str(answer), "asker": os.getpid()}
+            words["own"] = permitted()
             spec.write_text(json.dumps(words), encoding="utf-8")
             code, console = run(command(ncu, metrics, log, spec), START_SECONDS + LOAD_SECONDS * len(specs), log)
             text = ""

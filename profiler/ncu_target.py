@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import triton
 
+from kernels.own_fault import KernelFault
+from kernels.own_import import permit
 from kernels.problem import Refused
 from profiler.bench import Load
 from profiler.codec import decode, encode
@@ -40,11 +42,13 @@ def bytescope_mark() -> None:
 def main(file: str) -> None:
     """Profile the Loads of a spec file, and write LoadMarks for each to the file that it names.
 
-    The spec is {"loads": specs of Loads, "device": DeviceInfo, "answer": path, "asker": process id}.
+    The spec is {"loads": specs of Loads, "device": DeviceInfo, "answer": path, "asker": process id, "own": names of
+    own kernels that the asker may import, and the folder that it looks in}.
     """
     spec = json.loads(Path(file).read_text(encoding="utf-8"))
     threading.Thread(target=_end_with, args=(spec["asker"],), daemon=True).start()
     device: DeviceInfo = decode(DeviceInfo, spec["device"], "spec.device")
+    permit(*spec["own"])
     torch.cuda.set_device(device.device)
     with torch.inference_mode():
         marks = [profile(load, device) for load in spec["loads"]]
@@ -59,7 +63,7 @@ def profile(spec: Mapping[str, Any], device: DeviceInfo) -> LoadMarks:
         load = build(spec, device)
         l2 = load.l2
         launch_marked(load, sections)
-    except Refused as error:
+    except (Refused, KernelFault) as error:
         return LoadMarks(l2, tuple(sections), str(error))
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 import uuid
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -191,7 +191,7 @@ class Job:
         request = uuid.uuid4().hex[:12]
         # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
         self._ask(child.lock, self._worker.device, str(self._progress))
-        self._ask(child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT)
+        self._admit()
         require_writable(self._folder)
         failures: list[tuple[str, str]] = []
         for workload in self._workloads:
@@ -214,6 +214,18 @@ class Job:
             return
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
+
+    def _admit(self) -> None:
+        try:
+            self._ask(child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT)
+        except TimeoutError:
+            own = [workload.kernel for workload in self._workloads if is_own(workload.kernel)]
+            if not own:
+                raise
+            raise Refused(
+                f"{' or '.join(own)} did not import within {START_TIMEOUT:.0f} s; see what the module does when it is "
+                "imported."
+            ) from None
 
     def _ask_cpu(self, function: Any, *arguments: object, timeout: float) -> Any:
         return self._schedule(function, *arguments, timeout=timeout, worker=worker_for(CPU)).result()

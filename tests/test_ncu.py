@@ -746,7 +746,13 @@ def test_a_load_that_cannot_run_says_why(events, monkeypatch, error, words):
 
 def test_it_answers_for_each_load_of_the_spec(events, monkeypatch, tmp_path):
     spec = tmp_path / "spec.json"
-    words = {"loads": [1, 2], "device": encode(H200), "answer": str(tmp_path / "answer"), "asker": os.getpid()}
+    words = {
+        "loads": [1, 2],
+        "device": encode(H200),
+        "answer": str(tmp_path / "answer"),
+        "asker": os.getpid(),
+        "own": [[], ""],
+    }
     spec.write_text(json.dumps(words))
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: events.append(device))
     monkeypatch.setattr(ncu_target, "profile", lambda load, device: LoadMarks("cold", (), f"{load} on {device.name}."))

@@ -1,5 +1,9 @@
 """Own kernels through the real worker and the command line: permitted, failing, hanging, and beside others."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError
 from pathlib import Path
@@ -148,6 +152,29 @@ def test_the_command_line(
     assert bool(told) == bool(answer.err)
 
 
+def test_what_a_kernel_prints_is_not_on_stdout(folder: Path, runs: Path) -> None:
+    (folder / "loud.py").write_text(EAGER + "def loud(*inputs):\n    print('tile 1')\n    return eager(*inputs)")
+    command = [sys.executable, "-m", "profiler", *LINE, "--kernel", "loud:loud", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["runs"][0]["workload"]["kernel"] == "loud:loud"
+    assert "tile 1" in done.stderr
+
+
+def test_a_module_that_hangs_while_it_is_imported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "slow.py").write_text("import time\ntime.sleep(600)")
+    worker = Worker(CPU)
+    try:
+        worker.schedule(child.import_torch).result(PATIENCE)
+        monkeypatch.setattr("profiler.worker.START_TIMEOUT", 2.0)
+        status = measured(worker, "slow:f", "flash")
+    finally:
+        worker.stop()
+    assert (status.state, status.run_ids) == ("refused", ())
+    assert status.error == "slow:f did not import within 2 s; see what the module does when it is imported."
+
+
 def test_a_sweep_and_a_schedule_refuse_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answer_to(("schedule", "--kernel", "mine:eager"), monkeypatch, capsys)
     assert (answer.code, answer.err) == (
@@ -218,3 +245,59 @@ def test_traces_that_are_none(tmp_path: Path) -> None:
     assert (
         trace_of(ValueError("x"), progress, {"trace": "Traceback of a lost context"}) == "Traceback of a lost context"
     )
+
+
+EXAMPLES = ("examples.own_triton:two_pass", "examples.own_tiled:streamed", "examples.own_flex:documents")
+HERE = Permit(EXAMPLES, str(Path(__file__).parents[1]))
+
+
+@pytest.fixture
+def gpu_worker() -> Iterator[Worker]:
+    worker = Worker("cuda:0")
+    yield worker
+    worker.stop()
+
+
+@pytest.mark.gpu
+def test_the_examples_on_a_gpu(gpu_worker: Worker, runs: Path) -> None:
+    problem = AttentionProblem(1, 8, 8, 2048, 2048, 64, causal=True)
+    chosen = workloads((*EXAMPLES, "flash"), problem, TileConfig(64, 64), "cuda:0", repeats=5)
+    status = gpu_worker.submit(chosen, 300.0, HERE).wait(600.0)
+    assert (status.state, status.error) == ("done", "")
+    for run in (load(runs / f"{run_id}.json")[0] for run_id in status.run_ids):
+        assert 0 < (run.value("relative_error") or 0) < 2e-3, run.workload.kernel
+        assert 1e-6 < (run.value("gpu_time_seconds") or 0) < 1e-1
+        assert (run.value("kernels_launched") or 0) >= 1 or run.kernels
+        # Inputs and O are there at least; with a counter, what moved is at least the inputs.
+        assert (run.value("peak_allocated_bytes") or 0) >= problem.compulsory_bytes
+        read = run.value("hbm_read_bytes")
+        assert read is None or read > 0.9 * sum(problem.tensor_bytes[name] for name in "qkv")
+        if run.workload.kernel in EXAMPLES[:2]:
+            named = {kernel.kernel for kernel in run.kernels}
+            assert any("two_pass_kernel" in name or "streamed_kernel" in name for name in named)
+    tiled = load(runs / f"{status.run_ids[1]}.json")[0]
+    assert (tiled.workload.like, tiled.workload.tile) == ("flash", TileConfig(64, 64))
+
+
+@pytest.mark.gpu
+def test_a_lost_context_keeps_its_sentence_and_the_next_kernel_is_measured(
+    gpu_worker: Worker, runs: Path, folder: Path
+) -> None:
+    (folder / "far.py").write_text(
+        EAGER
+        + """
+from tests.far_away import write_far_away
+
+
+def far(q, k, v, causal):
+    write_far_away[(1,)](q)
+    torch.cuda.synchronize()
+    return q
+"""
+    )
+    chosen = workloads(("far:far", "flash"), PROBLEM, TileConfig(16, 16), "cuda:0", repeats=2)
+    permit = Permit(("far:far",), str(folder))
+    status = gpu_worker.submit(chosen, PATIENCE, permit).wait(240.0)
+    assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
+    assert status.error.startswith("far:far lost its CUDA context: far:far raised ")
+    assert "in far" in status.trace
