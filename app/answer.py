@@ -8,7 +8,9 @@ from app.peak_check import possible_hbm
 from app.picture import Figure, Headline
 from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
+from kernels.own import is_own
 from profiler.admission import needs
+from profiler.own_kernel import has_own_reference, why_spoiled
 from profiler.run import Measurement, Run
 
 MAX_FIGURES = 5
@@ -29,16 +31,19 @@ class Pair:
 def pair(comparison: Comparison) -> Pair:
     """The newest flash (else the newest that is not naive) against the newest naive.
 
-    Without a naive one, against the oldest other of the same kernel, else the one that moved most through HBM.
+    Without a naive one, against the oldest other of the same kernel, else the one that moved most through HBM. Who
+    brings a kernel of their own asks of that: the newest is held against the newest flash, if there is one.
     """
     named = list(zip(comparison.runs, comparison.names, strict=True))
     naive = [item for item in named if item[0].workload.kernel == "naive"]
     others = [item for item in named if item[0].workload.kernel != "naive"]
     flash = [item for item in others if item[0].workload.kernel == "flash"]
-    subject = (flash or others or naive)[-1]
+    own = [item for item in others if is_own(item[0].workload.kernel)]
+    subject = (own or flash or others or naive)[-1]
     rest = [item for item in others if item is not subject]
     alike = [item for item in rest if item[0].workload.kernel == subject[0].workload.kernel]
-    against = [item for item in naive[-1:] if item is not subject] or alike[:1] or sorted(rest, key=_hbm_bytes)[-1:]
+    first = flash[-1:] + naive[-1:] if own else naive[-1:]
+    against = [item for item in first if item is not subject] or alike[:1] or sorted(rest, key=_hbm_bytes)[-1:]
     return Pair(*subject, *against[0]) if against else Pair(*subject)
 
 
@@ -123,7 +128,8 @@ def _achieved(two: Pair) -> str:
     runs = _both_runs(two)
     errors = [value for run in runs if (value := run.value("relative_error")) is not None]
     if len(errors) == len(runs):
-        is_same = two.baseline is not None and max(errors) < SAME_ANSWER
+        # Two that compute different things give no same answer, however close each is to its own.
+        is_same = two.baseline is not None and max(errors) < SAME_ANSWER and not any(map(has_own_reference, runs))
         same = "Same answer to a relative error of" if is_same else "Relative error up to"
         parts.append(f"{same} {error(max(errors))} ({two.subject.workload.problem.dtype} against float64)")
     if two.baseline is not None:
@@ -134,6 +140,7 @@ def _achieved(two: Pair) -> str:
         if peaks and capacity(peaks[0]) != capacity(peaks[1]):
             parts.append(f"{capacity(peaks[1])} of peak memory instead of {capacity(peaks[0])}")
     sentences = [", ".join(parts)] if parts else []
+    sentences += [spoiled.rstrip(".") for run in runs if (spoiled := why_spoiled(run))]
     for run, name in ((two.subject, two.name), (two.baseline, two.baseline_name)):
         if run is not None and (spilled := _spilled(run)) > SPILLS_TOLD * (possible_hbm(run).value or 0.0) > 0:
             sentences.append(f"{title(run, name)} ran out of registers and spilled {traffic(spilled)}")
@@ -198,7 +205,10 @@ def _peak_memory(run: Run, name: str) -> Figure:
     label, found = f"peak memory, {name}", run.find("peak_allocated_bytes")
     if found is None or found.value is None:
         return Figure(label, "–", "", reason=_reason(found, "peak_allocated_bytes"))
-    return Figure(label, capacity(found.value), found.source, f"predicted {capacity(needs(run.workload).total_bytes)}")
+    told = run.find("predicted_peak_bytes")
+    is_untold = told is not None and told.value is None
+    predicted = "" if is_untold else f"predicted {capacity(needs(run.workload).total_bytes)}"
+    return Figure(label, capacity(found.value), found.source, predicted)
 
 
 def _requested(two: Pair, comparison: Comparison) -> Figure:

@@ -167,7 +167,7 @@ def sheet(runs: Sequence[Run], theme: Theme) -> Sheet:
     counted = Counter(
         (Subject(one.workload.kernel, one.workload.problem, one.workload.tile.order), one.device)
         for one in measured
-        if one.workload.tile is not None
+        if one.workload.tile is not None and one.workload.attention_kernel.is_triton
     )
     groups = [(_board_of(subject, device, measured), subject) for (subject, device), _ in counted.most_common()]
     shown = [(one, subject) for one, subject in groups if len(one.cells) >= FEWEST_TILES]

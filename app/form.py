@@ -1,20 +1,22 @@
 """The sidebar's form: what to run, what it will cost, and Run; it redraws alone while values change."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import asked, page, progress, session
+from app import asked, own_kernels, page, progress, session
 from app.cost import Cost, cost, refusal
 from app.devices import devices, free_bytes
 from app.form_values import begin, key_of, options, preset_options, values
 from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
-from kernels.base import all_kernels
+from kernels.own import is_own
 from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
+from profiler.project import project
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
 from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
@@ -80,7 +82,13 @@ def _tell_pages(wanted: tuple[Workload, ...]) -> None:
 
 def shows_others(wanted: tuple[Workload, ...], shown: tuple[Run, ...]) -> str:
     """A sentence where the pages show Runs of other settings than the form's; else empty."""
-    return "" if all(run.workload in wanted for run in shown) else "The Runs shown have other settings."
+    # What an own kernel says of itself, that it has a schedule or takes no tile, is no setting of the form's.
+    asked_for = {*wanted, *(replace(one, tile=None) for one in wanted if is_own(one.kernel))}
+    return (
+        ""
+        if all(replace(run.workload, like="") in asked_for for run in shown)
+        else "The Runs shown have other settings."
+    )
 
 
 def check(form: Mapping[str, object]) -> tuple[tuple[Workload, ...], str]:
@@ -125,7 +133,7 @@ def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
     chosen = form["kernels"]
     names = tuple(chosen) if isinstance(chosen, list | tuple) else ()
     # Rung by rung, so that the pictures show what is to be improved on above what improves it.
-    ordered = tuple(name for name in all_kernels() if name in names)
+    ordered = tuple(name for name in own_kernels.offered() if name in names)
     _seconds(form["timeout"])
     how = (str(form["counters"]), bool(form["drain"]), bool(form["detail"]))
     orders = form["order"]
@@ -181,8 +189,10 @@ def _fields(default: str) -> None:
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
-    titles = {name: kernel.title for name, kernel in all_kernels().items()}
+    titles = own_kernels.titles()
     st.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
+    if project().fault:
+        page.message("error", project().fault)
     on_cpu = values()["device"] == CPU
     st.segmented_control(asked.L2, ["cold", "warm"], **options("l2"), required=True, disabled=on_cpu, help=L2)
     with st.expander("More settings"):

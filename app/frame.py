@@ -69,3 +69,6 @@ def _notice() -> None:
         with st.container():
             page.message(found.kind, found.text)
         st.button("Dismiss", on_click=session.dismiss, key="dismiss")
+    if found.trace:
+        with st.expander("Traceback"):
+            st.code(found.trace, language=None, wrap_lines=True)

@@ -6,6 +6,7 @@ from app.launch_chart import launch_title
 from app.picture import Table
 from app.selection import Comparison
 from app.style import traffic
+from kernels.own import is_own
 from kernels.problem import TileConfig
 from profiler.run import Run
 
@@ -57,7 +58,9 @@ def kernels_of_libraries(shown: Comparison) -> Table | None:
     if not rows:
         return None
     caption = "One call each; what it started, by the names that the driver knows."
-    return Table("What the libraries ran", caption, ("run", "kernel"), tuple(rows), tuple(reasons))
+    is_own_there = any(is_own(run.workload.kernel) for run in shown.runs)
+    title = "What each call ran" if is_own_there else "What the libraries ran"
+    return Table(title, caption, ("run", "kernel"), tuple(rows), tuple(reasons))
 
 
 def _breakable(name: str) -> str:

@@ -74,7 +74,7 @@ def shown(runs: Sequence[Run]) -> Shown:
     if not found:
         return Shown(ARTICLE, ARTICLE_TILE, {})
     # A kernel without m and l is not cut along both queries and keys, and its tile says nothing of the others'.
-    cut_twice = [run for run in found if all_kernels()[run.workload.kernel].has_trace]
+    cut_twice = [run for run in found if run.workload.attention_kernel.has_trace]
     tiles = [run.workload.tile for run in sorted(cut_twice, key=lambda run: run.workload.kernel != "flash")]
     tile = next((tile for tile in tiles if tile is not None), ARTICLE_TILE)
     return Shown(found[-1].workload.problem, tile, {run.workload.kernel: run for run in found})

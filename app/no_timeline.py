@@ -19,7 +19,7 @@ def why_no_timeline(runs: Sequence[Run]) -> str:
 
 def _reason(run: Run) -> tuple[int, str]:
     """(how far the Run is from a timeline, why it has none)."""
-    kernel = all_kernels()[run.workload.kernel]
+    kernel = run.workload.attention_kernel
     walk = schedule_of(run).walk
     if run.timeline is not None:
         return 0, f"The timeline of {kernel.name} does not fit together: record it again."

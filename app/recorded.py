@@ -38,7 +38,7 @@ def describe(entries: Sequence[Entry]) -> tuple[str, str]:
     """What a file's Runs computed, and where and when they were recorded."""
     first = entries[0]
     used = {entry.workload.kernel for entry in entries}
-    *most, last = [name for name in all_kernels() if name in used]
+    *most, last = [*(name for name in all_kernels() if name in used), *sorted(used - {*all_kernels()})]
     kernels = f"{', '.join(most)} and {last}" if most else last
     driver = f"driver {first.driver}" if first.driver else ""
     facts = (f"{kernels}, recorded on {first.device}", driver, first.versions, first.created[:10])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.style import significant, tensor_colour, traffic
 from app.tensor_names import tensor_title
-from kernels.base import all_kernels
+from kernels.own import kernel_named
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Schedule
 
@@ -29,7 +29,7 @@ def passes(schedule: Schedule) -> tuple[Passes, ...]:
     """Every tensor that the schedule touches, in its order."""
     problem, grid = schedule.problem, schedule.tiles
     tile = TileConfig() if grid is None else TileConfig(grid.BLOCK_M, grid.BLOCK_N)
-    own = all_kernels()[schedule.kernel].temporaries(problem, tile)
+    own = kernel_named(schedule.kernel).temporaries(problem, tile)
     sizes = {name: (size, "a temporary of the kernel") for name, size in own.items()} | _sizes(problem)
     found = []
     for tensor, part in schedule.by_tensor.items():

@@ -4,14 +4,14 @@ from app.level_table import percent
 from app.picture import Table
 from app.style import capacity
 from app.subject import Subject
-from kernels.base import GpuLimits, RowBlockNeeds, all_kernels
+from kernels.base import GpuLimits, RowBlockNeeds
 from kernels.gpu_limits import register_bytes
 from profiler.device import GPUS, limits
 
 
 def row_block(subject: Subject) -> Table | None:
     """Needs of one program by level and GPU; None for a kernel whose needs do not grow with S."""
-    needs = all_kernels()[subject.kernel].row_block
+    needs = subject.attention_kernel.row_block
     if needs is None:
         return None
     problem, tile = subject.problem, subject.tile

@@ -1,9 +1,10 @@
 """Which of the selected Runs can be compared, and a short name for each that tells them apart."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernels.base import all_kernels
+from kernels.base import AttentionKernel, all_kernels
 from profiler.run import Run
 
 MAX_COMPARED = 8
@@ -51,8 +52,14 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def names(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The kernel's name of each Run, followed by what differs where a kernel occurs more than once."""
-    found = [run.workload.kernel for run in runs]
+    """The kernel's name of each Run, followed by what differs where a kernel occurs more than once.
+
+    An own kernel is named by its function where no other kernel has that name.
+    """
+    kernels = {run.workload.kernel for run in runs} | {*all_kernels()}
+    short = Counter(map(_short, kernels))
+    found = [_short(run.workload.kernel) for run in runs]
+    found = [run.workload.kernel if short[name] > 1 else name for name, run in zip(found, runs, strict=True)]
     for difference in _DIFFERENCES:
         twice = {name for name in found if found.count(name) > 1}
         words = [difference(run) for run in runs]
@@ -66,5 +73,13 @@ def names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def title(run: Run, name: str = "") -> str:
     """The kernel's title, as a sentence begins with it, and what else the Run's name in `names` holds."""
-    kernel = run.workload.kernel
-    return f"{all_kernels()[kernel].title}{name.removeprefix(kernel)}"
+    return titled(run.workload.attention_kernel, name)
+
+
+def titled(kernel: AttentionKernel, name: str) -> str:
+    """The kernel's title, and what else a name that `names` gave it holds."""
+    return f"{kernel.title}{name.removeprefix(kernel.name if name.startswith(kernel.name) else _short(kernel.name))}"
+
+
+def _short(kernel: str) -> str:
+    return kernel.rpartition(":")[2]

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from app import own_kernels
 from app.history import Entry, load_entries, newest_request
 from profiler.codec import NotARun
+from profiler.own_kernel import why_spoiled
 from profiler.run import Run
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import Job, JobStatus, worker_for
@@ -15,10 +17,11 @@ from profiler.workload import Workload
 
 @dataclass(frozen=True)
 class Notice:
-    """One sentence for the head of the page; kind is error or info."""
+    """One sentence for the head of the page; kind is error or info. `trace` is a traceback that belongs to it."""
 
     kind: str
     text: str
+    trace: str = ""
 
 
 def current() -> tuple[Run, ...]:
@@ -43,9 +46,9 @@ def open_entries(entries: Sequence[Entry]) -> None:
         notify("error", " ".join(faults))
 
 
-def notify(kind: str, text: str) -> None:
+def notify(kind: str, text: str, trace: str = "") -> None:
     """Say something above the page, until dismissed or replaced."""
-    st.session_state.notice = Notice(kind, text)
+    st.session_state.notice = Notice(kind, text, trace)
 
 
 def notice() -> Notice | None:
@@ -62,7 +65,7 @@ def dismiss() -> None:
 def start(workloads: tuple[Workload, ...], timeout: float) -> None:
     """Hand Workloads to the device's worker; earlier results stay until new ones are there."""
     dismiss()
-    job = worker_for(workloads[0].device).submit(workloads, timeout)
+    job = worker_for(workloads[0].device).submit(workloads, timeout, own_kernels.permit())
     st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
     _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
 
@@ -91,7 +94,9 @@ def collect(status: JobStatus) -> bool:
     if status.is_over:
         st.session_state.job = None
         if status.error:
-            notify("info" if status.state == "stopped" else "error", status.error)
+            notify("info" if status.state == "stopped" else "error", status.error, status.trace)
+        elif spoiled := " ".join(filter(None, map(why_spoiled, st.session_state.finished))):
+            notify("error", spoiled)
     return bool(fresh) or status.is_over
 
 

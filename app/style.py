@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from kernels.own import is_own
+
 # Safe for colour-blind readers (Okabe and Ito's hues), the same on every page and in the report.
 TENSOR = {
     "q": "#0072B2",
@@ -26,6 +28,7 @@ KERNEL = {
     "split_kv": "#2C6DA3",
 }
 LIBRARY = "#829AB1"
+OWN = "#52606D"  # kernels of the user's own
 DIRECTION = {"read": "#3B6FB6", "write": "#C4622D"}
 
 # The same hues, lighter where a dark background would swallow them (below 3:1, or hatched).
@@ -36,6 +39,7 @@ _ON_DARK = {
     "#7B5EA7": "#A98BD6",
     "#4D7F3A": "#7BB264",
     "#2C6DA3": "#5C9DD3",
+    "#52606D": "#B8C4CE",
 }
 
 
@@ -79,8 +83,8 @@ def shade(colour: str, theme: Theme) -> str:
 
 
 def kernel_colour(name: str, theme: Theme = LIGHT) -> str:
-    """The colour of a kernel on a theme's background; library kernels share one."""
-    return shade(KERNEL.get(name, LIBRARY), theme)
+    """The colour of a kernel on a theme's background; library kernels share one, and so do the user's own."""
+    return shade(KERNEL.get(name, OWN if is_own(name) else LIBRARY), theme)
 
 
 def ink_on(colour: str) -> str:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from app.selection import compare
 from kernels.base import AttentionKernel, all_kernels
+from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from profiler.run import DeviceInfo, Run
@@ -31,19 +32,24 @@ class Subject:
     @property
     def schedule(self) -> Schedule:
         """The kernel's schedule, in the waves of its Run; kept, since pages ask for it again at every step."""
-        return _schedule(self.kernel, self.problem, self.tile, None if self.run is None else _wave(self.run))
+        return _schedule(self.attention_kernel, self.problem, self.tile, None if self.run is None else _wave(self.run))
+
+    @property
+    def attention_kernel(self) -> AttentionKernel:
+        """The kernel's light half; of an own kernel with the schedule that its Run tells."""
+        return kernel_named(self.kernel) if self.run is None else self.run.workload.attention_kernel
 
     @property
     def tensor_bytes(self) -> dict[str, int]:
         """Bytes of every whole tensor in HBM: inputs, outputs, and the temporaries that are alive at peak."""
-        temporaries = all_kernels()[self.kernel].temporaries(self.problem, self.tile)
+        temporaries = self.attention_kernel.temporaries(self.problem, self.tile)
         used = self.schedule.by_tensor
         return {name: size for name, size in self.problem.tensor_bytes.items() if name in used} | dict(temporaries)
 
 
 @lru_cache(maxsize=16)
-def _schedule(kernel: str, problem: AttentionProblem, tile: TileConfig, wave: int | None) -> Schedule:
-    plan = all_kernels()[kernel].schedule(problem, tile)
+def _schedule(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig, wave: int | None) -> Schedule:
+    plan = kernel.schedule(problem, tile)
     return plan if wave is None else plan.with_wave(wave)
 
 
@@ -55,11 +61,14 @@ def _wave(run: Run) -> int | None:
 
 def schedule_of(run: Run) -> Schedule:
     """The schedule that a Run went through, in the waves of its GPU."""
-    return _schedule(run.workload.kernel, run.workload.problem, run.workload.tile or TileConfig(), _wave(run))
+    work = run.workload
+    return _schedule(work.attention_kernel, work.problem, work.tile or TileConfig(), _wave(run))
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:
-    """The comparable Runs, then the kernels that none of them used; flash first, then tiled kernels, newer Runs first.
+    """The comparable Runs, then the kernels that none of them used; tiled ones first, newer Runs first.
+
+    Of the tiled ones those of the user's own come first, then flash.
 
     Without any Run all kernels stand on `problem` and `tile`. A tiled kernel that refuses them everywhere is left out,
     unless that is since its rows of scores do not fit on chip: these are worth looking at.
@@ -81,8 +90,8 @@ def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -
     return tuple(sorted([*seen, *unseen], key=_place))
 
 
-def _place(one: Subject) -> tuple[bool, bool]:
-    return not all_kernels()[one.kernel].is_tiled, one.kernel != FLASH
+def _place(one: Subject) -> tuple[bool, bool, bool]:
+    return not one.attention_kernel.is_tiled, not is_own(one.kernel), one.kernel != FLASH
 
 
 def _cut(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> TileConfig | None:

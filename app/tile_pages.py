@@ -8,6 +8,7 @@ from app.lanes import CLOCK
 from app.launch_chart import launch_steps, launch_title
 from app.picture import Headline, Picture
 from app.resident import resident
+from app.selection import titled
 from app.style import Theme, ratio, significant, traffic
 from app.subject import Subject
 from app.tile_cells import Cells, around, whole
@@ -16,7 +17,6 @@ from app.tile_moment import Moment, reads_at_end, totals
 from app.tile_scores import HeadScores, score_matrix, shared_scores
 from app.tile_shades import scale_in_words
 from app.timeline_chart import lanes, story, timeline
-from kernels.base import all_kernels
 from kernels.problem import Int64Array
 from kernels.walk import Walk
 
@@ -26,7 +26,7 @@ MATRIX_HEIGHT, LARGER_HEIGHT = 540, 660
 def headline(subject: Subject) -> Headline:
     """How the kernel goes through the score matrix, as a sentence."""
     walk, label = subject.schedule.walk, subject.problem.label
-    kernel = f"{all_kernels()[subject.kernel].title}{subject.name.removeprefix(subject.kernel)}"
+    kernel = titled(subject.attention_kernel, subject.name)
     if walk is None:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
         count = "one launch" if len(names) == 1 else f"{len(names)} launches"

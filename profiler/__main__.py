@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
 from profiler.list_command import files_of, list_saved
+from profiler.own_kernel import Permit, why_spoiled
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -42,7 +44,7 @@ errors = Console(stderr=True)
 # Typer exports one of its usage errors by name; the others share its base.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
-KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run; may be given several times.")]
+KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run, or module:function; several times.")]
 BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
@@ -116,7 +118,8 @@ def run(
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
     if out is not None:
         require_writable(out.absolute().parent)
-    status = _follow(worker_for(device).submit(chosen, timeout), chosen)
+    permit = Permit.here(*filter(is_own, kernel))
+    status = _follow(worker_for(device).submit(chosen, timeout, permit), chosen)
     runs = _finished(status)
     if runs:
         console = Console(stderr=as_json)
@@ -127,9 +130,11 @@ def run(
             _write(out, to_json(runs))
         if as_json:
             print(to_json(runs))
-    failed = [sentence for sentence in (status.error, uncounted(runs)) if sentence]
+    failed = [sentence for sentence in (status.error, uncounted(runs), *map(why_spoiled, runs)) if sentence]
     for sentence in failed:
         print(sentence, file=sys.stderr)
+    if status.trace:
+        print(status.trace, file=sys.stderr)
     raise typer.Exit(2 if status.state == "refused" else int(status.state != "done" or bool(failed)))
 
 
@@ -152,6 +157,8 @@ def schedule(
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
+    if is_own(kernel):
+        raise Refused(f"What {kernel} asks for shows when it runs: use `run --kernel {kernel}`.")
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from kernels.own import is_own
+from kernels.own_forward import forward_of
+from kernels.own_import import OwnCallable, imported
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import LaunchHook, Output
 from profiler.codec import encode
@@ -20,6 +23,7 @@ FALLBACK_L2_BYTES = 128 * 2**20  # above the L2 of any GPU of 2026
 
 
 Found = TypeVar("Found")
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -127,17 +131,25 @@ class Load:
 
 
 class Bench(Load):
-    """A Workload ready to launch, with its inputs on the device."""
+    """A Workload ready to launch, with its inputs on the device.
 
-    def __init__(self, workload: Workload, device: DeviceInfo) -> None:
+    `given` and `inputs` are an own kernel and tensors that are here and nowhere else: no other process can make the
+    same, so the spec is empty then.
+    """
+
+    def __init__(
+        self, workload: Workload, device: DeviceInfo, given: OwnCallable | None = None, inputs: Inputs | None = None
+    ) -> None:
         super().__init__(device)
         self.workload = workload
-        self.spec = {"workload": encode(workload)}
+        self.is_drawn = inputs is None
+        self.spec = {"workload": encode(workload)} if given is None and inputs is None else {}
         self.l2, self.drain, self.repeats = workload.l2, workload.drain, workload.repeats
         self.compulsory_bytes = workload.problem.compulsory_bytes
-        self.inputs = draw_inputs(workload.problem, workload.seed, workload.device)
+        self.inputs = inputs or draw_inputs(workload.problem, workload.seed, workload.device)
         kernel = workload.attention_kernel
-        self._forward = kernel.forward
+        self.own = given or (imported(workload.kernel) if is_own(workload.kernel) else None)
+        self._forward: Callable[..., Output] = kernel.forward if given is None else forward_of(given)
         self._tile = workload.tile or TileConfig()
         self._prepared = kernel.prepare(workload.problem, self._tile, workload.device) if kernel.prepare else None
         self.programs_at_once = kernel.programs_at_once(workload.problem, self._tile) if workload.on_gpu else None
@@ -160,7 +172,7 @@ def _event() -> torch.cuda.Event:
 
 
 @lru_cache(maxsize=1)
-def draw_inputs(problem: AttentionProblem, seed: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def draw_inputs(problem: AttentionProblem, seed: int, device: str) -> Inputs:
     """Random normal q, k, v of the problem, drawn on the device; the same seed on the same device gives the same."""
     generator = torch.Generator(device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)

@@ -1,6 +1,7 @@
 """The worker's side: what runs inside the child process of one device, told apart by what torch must see first."""
 
 import dataclasses
+import faulthandler
 import json
 import os
 import signal
@@ -11,13 +12,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.own import is_own
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.interpreter import why_not_interpreted
 from profiler.orphans import end_with_parent
+from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Own, Permit, as_imported, seen
 from profiler.plausible import printable
-from profiler.run import DeviceInfo, Run
+from profiler.run import DeviceInfo, Measurement, Run
 from profiler.store import StoreError, save, write_atomically
 from profiler.trace_plan import plan_trace
 from profiler.workload import CPU, Workload
@@ -52,6 +55,8 @@ def start(device: str) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    # A pool of compiling processes could outlive this one.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # pebble's handler would wait for a library that holds the GIL, and leave with an exit code that hides the signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
@@ -104,9 +109,14 @@ def describe(device: str) -> DeviceInfo:
     )
 
 
-def admit_all(workloads: tuple[Workload, ...]) -> None:
-    """Raise Refused if one of them cannot run here now; nothing has been started then."""
-    for workload in workloads:
+def admit_all(workloads: tuple[Workload, ...], permit: Permit = NOBODY) -> None:
+    """Raise Refused if one of them cannot run here now; nothing has been started then.
+
+    `permit` says which own kernels may be imported; without it none may.
+    """
+    permit.give()
+    for asked in workloads:
+        workload = as_imported(asked) if is_own(asked.kernel) else asked
         device, kernel, tile = describe(workload.device), workload.attention_kernel, workload.tile or TileConfig()
         if not workload.on_gpu and kernel.is_triton and (reason := why_not_interpreted()):
             raise Refused(f"{kernel.title} cannot run without a GPU here: {reason}.")
@@ -165,16 +175,18 @@ def lock_of(device: str) -> "FileLock":
 
 
 def measure_and_save(
-    workload: Workload, request: str, folder: str, progress_file: str, run_id: str | None = None
+    workload: Workload, request: str, folder: str, progress_file: str, run_id: str | None = None, own: Own = NO_OWN
 ) -> str:
     """Measure one Workload, write its Run to `folder` at once, and return the Run's id, a new one where none is given.
 
-    An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
+    An error that loses the CUDA context ends this process after leaving its sentence in the progress file. Raises
+    KernelFault for an own kernel that fails.
     """
     from profiler.measure import measure
 
-    with _measuring(workload.device, progress_file) as progress:
-        run = measure(workload, describe(workload.device), request, progress, run_id)
+    own.permit.give()
+    with _measuring(workload.device, progress_file) as progress, _frames_told(Path(progress_file), own.seconds):
+        run = measure(workload, describe(workload.device), request, progress, run_id, own.beside)
     return _save(run, Path(folder))
 
 
@@ -196,6 +208,33 @@ def audit_loads(
         return tuple(by_sources(subject, info, sources, progress) for subject in subjects)
 
 
+def interpret(workload: Workload, permit: Permit) -> tuple[Measurement, ...]:
+    """What an own kernel asks for, from one interpreted launch on the CPU. Raises Refused and KernelFault."""
+    import torch
+
+    from profiler.bench import Bench
+    from profiler.tile_trace import traced_accesses
+
+    permit.give()
+    with torch.inference_mode(), traced_accesses() as trace:
+        Bench(as_imported(workload), describe(workload.device)).launch()
+    return seen(trace)
+
+
+@contextmanager
+def _frames_told(progress_file: Path, seconds: float | None) -> Iterator[None]:
+    """Where the block takes so many seconds, less a little, write where every thread stands; a hang is then told."""
+    if seconds is None:
+        yield
+        return
+    with progress_file.with_name(FRAMES).open("w", encoding="utf-8") as file:
+        faulthandler.dump_traceback_later(max(seconds - 2.0, seconds / 2), file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
 @contextmanager
 def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
     """Hold the GPU, and turn its errors into ones that the parent can read; yields what tells the progress."""
@@ -214,7 +253,7 @@ def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
         raise MemoryError(_first_sentence(error)) from None
     except RuntimeError as error:
         if device != CPU and _context_is_lost():
-            note_progress(progress_file, fatal=_first_sentence(error))
+            note_progress(progress_file, fatal=_first_sentence(error), trace=getattr(error, "trace", ""))
             os._exit(STICKY_EXIT_CODE)
         raise
     finally:

@@ -6,6 +6,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from pebble import ProcessExpired
 
+from kernels.own_fault import KernelFault
 from kernels.problem import Refused
 from profiler import child
 from profiler.child import CannotStart
@@ -25,7 +26,7 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
         return f"{what} ended: the worker process died. A fresh one is starting; run again."
     if isinstance(error, MemoryError):
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
-    if isinstance(error, Refused | StoreError | CannotStart):
+    if isinstance(error, Refused | StoreError | CannotStart | KernelFault):
         return str(error)
     return f"{what} failed: {child.words_of(error)}"
 

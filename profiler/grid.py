@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from kernels.own import is_own
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler import axes
 from profiler.axes import Value
@@ -198,9 +199,14 @@ class Grid:
             workload = self._workload(row, device)
         except Refused as refusal:
             return Cell(_id_of(row), row, None, str(refusal))
-        return Cell(_id_of(encode(replace(workload, device=CPU))), row, workload)
+        # A field that older plans did not know leaves their ids as they were.
+        told = {name: value for name, value in encode(replace(workload, device=CPU)).items() if name != "like"}
+        return Cell(_id_of(told), row, workload)
 
     def _workload(self, row: Mapping[str, Any], device: str) -> Workload:
+        # A sweep's plan is a file that may come from anywhere, and goes on where it was stopped.
+        if is_own(str(row["kernel"])):
+            raise Refused(f"A sweep takes Bytescope's kernels; measure {row['kernel']} with `profiler run --kernel`.")
         shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
         problem = AttentionProblem(*(row[name] for name in shape))
         tile = TileConfig(row["BLOCK_M"], row["BLOCK_N"], row["num_warps"], row["num_stages"], row["order"])

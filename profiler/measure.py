@@ -2,6 +2,7 @@
 
 import logging
 import platform
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,21 +13,26 @@ from functools import partial
 import torch
 import triton
 
+from kernels.own import is_own
 from kernels.problem import TileConfig
 from kernels.run import Output
 from kernels.schedule import Schedule
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.own_kernel import as_imported
+from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
 from profiler.tile_trace import traced_accesses
 from profiler.workload import AUTO, Workload
 
-UNTOLD = tuple(
+LIBRARY_UNTOLD = tuple(
     Measurement(name, None, "B", "schedule", "what a library asks for inside its one launch is not known from outside")
     for name in HALVES["requested_bytes"]
 )
+
+OWN_ALLOCATES = "what a kernel of your own allocates for itself is not known beforehand"
 
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 
@@ -37,15 +43,32 @@ def measure(
     request: str,
     progress: Progress = lambda *_: None,
     run_id: str | None = None,
+    beside: tuple[Measurement, ...] = (),
 ) -> Run:
     """Run one admitted Workload through every source of numbers and gather a Run, under a new id unless one is given.
 
     A source that cannot answer leaves Measurements of None with its reason; errors of the kernel itself propagate.
+    `beside` is what another process measured of the same.
     """
+    if is_own(workload.kernel):
+        workload = as_imported(workload)
+    return measured(partial(Bench, workload, device), workload, device, request, progress, run_id, beside)
+
+
+def measured(
+    make: Callable[[], Bench],
+    workload: Workload,
+    device: DeviceInfo,
+    request: str,
+    progress: Progress = lambda *_: None,
+    run_id: str | None = None,
+    beside: tuple[Measurement, ...] = (),
+) -> Run:
+    """`measure` of the Bench that `make` makes, which is made where its time and its memory count as the kernel's."""
     counters = tuple(counter for counter in all_counters() if counter.is_asked(workload))
     clock = PhaseClock(progress, total=3 + sum(counter.measure is not None for counter in counters))
     with clock.phase("compile" if workload.on_gpu else "interpret"), torch.inference_mode():
-        bench = Bench(workload, device)
+        bench = make()
         output, readings, softmax = _first_launch(bench)
     with torch.inference_mode():
         readings += _read_counters(counters, bench, clock)
@@ -59,13 +82,19 @@ def measure(
                 if workload.attention_kernel.has_timeline:
                     timeline = record_timeline(bench)
     return Run(
-        id=run_id or f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{workload.kernel}-{uuid.uuid4().hex[:8]}",
+        id=run_id or new_id(workload.kernel),
         request=request,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         workload=workload,
         device=device,
         environment=environment(),
-        measurements=(*modelled(workload), *resident(bench), *(m for r in readings for m in r.measurements), *errors),
+        measurements=(
+            *modelled(workload),
+            *beside,
+            *resident(bench),
+            *(m for r in readings for m in r.measurements),
+            *errors,
+        ),
         samples={name: values for reading in readings for name, values in reading.samples.items()},
         series=tuple(series for reading in readings for series in reading.series),
         spans=tuple(span for reading in readings for span in reading.spans),
@@ -77,12 +106,20 @@ def measure(
     )
 
 
+def new_id(kernel: str) -> str:
+    """An id for a Run, and a name for its file: when, of what, and some digits that nobody else draws."""
+    name = re.sub(r"[^A-Za-z0-9_]", "-", kernel)[-48:]
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{name}-{uuid.uuid4().hex[:8]}"
+
+
 def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTrace | None]:
     """Compile and launch once. Interpreted, this one launch also gives the output, accesses and state: it is slow.
 
     On a GPU the output is dropped, so that it does not count as memory of the passes to come.
     """
     workload = bench.workload
+    if bench.own is not None:
+        return *first_launch(bench, bench.own), None
     if workload.on_gpu:
         bench.launch()
         bench.synchronize()
@@ -169,8 +206,10 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
         Measurement(
             "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
         ),
-        *(requested(schedule) if kernel.tells_requests else UNTOLD),
-        Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
+        *(requested(schedule) if kernel.tells_requests else () if is_own(workload.kernel) else LIBRARY_UNTOLD),
+        Measurement("predicted_peak_bytes", None, "B", "model", OWN_ALLOCATES)
+        if is_own(workload.kernel)
+        else Measurement("predicted_peak_bytes", float(sum(tensors.values())), "B", "model", f"{split}, alive at once"),
     )
 
 

@@ -180,6 +180,13 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        # It is the Run's own picture, made of nothing but the Run.
+        from profiler.notebook import card
+
+        return card(self)
+
     def find(self, name: str, launch: str | None = None, source: str | None = None) -> Measurement | None:
         """The best measurement of that name: a value before a reason for its absence, then by TRUST."""
         found = [m for m in self.measurements if m.name == name and m.launch == launch and source in (None, m.source)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from kernels.base import all_kernels
+from kernels.own import SPELLING
 from profiler.codec import decode
 from profiler.plausible import CREATED, LARGEST, MAX_RUN_SECONDS, MAX_TEXT, SHORTEST_SECONDS, SMALLEST, UNIT_OF_NAME
 from profiler.run import FORMAT_VERSION, TRUST, once
@@ -199,7 +200,8 @@ WITH runs AS MATERIALIZED (
 ), judged AS (
     SELECT listed.*, coalesce(found, MAP {{}}) AS found, coalesce(
         regexp_full_match(id, '[\\p{{L}}\\p{{N}}_-]+') AND length(id) <= 80
-        AND regexp_full_match(created, '{CREATED.pattern}') AND list_contains($1, kernel)
+        AND regexp_full_match(created, '{CREATED.pattern}')
+        AND (list_contains($1, kernel) OR regexp_full_match(kernel, '{SPELLING}'))
         AND least({", ".join(_SIZES)}, seed + 1) >= 1 AND causal IS NOT NULL
         AND length(workload) <= 4000 AND trim(device_name) <> '' AND request IS NOT NULL AND recorded IS NOT NULL
         AND dtype IS NOT NULL AND l2 IS NOT NULL AND device IS NOT NULL

@@ -44,21 +44,24 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def _name(run: Run) -> str:
     """The kernel, and its order if that is another than the usual one."""
-    tile = run.workload.tile
-    return run.workload.kernel if tile is None or tile.order == LINEAR else f"{run.workload.kernel}, {tile.order}"
+    tile, kernel = run.workload.tile, run.workload.kernel
+    # Columns are narrow: of module:function the function.
+    name = kernel.rpartition(":")[2]
+    return name if tile is None or tile.order == LINEAR else f"{name}, {tile.order}"
 
 
-def spell(measurement: Measurement | None) -> str:
-    """A value with four significant digits and its unit, such as 13.08 GB; a dash where there is none."""
+def spell(measurement: Measurement | None, digits: int = 4) -> str:
+    """A value with so many significant digits and its unit, such as 13.08 GB; a dash where there is none."""
     if measurement is None or measurement.value is None:
         return "–"
-    value, unit = measurement.value, measurement.unit
+    # Rounded first: 999.6 MB with three digits is 1 GB.
+    value, unit = float(f"{measurement.value:.{digits}g}"), measurement.unit
     if unit in PLAIN or value == 0:
-        return f"{value:.4g}{'' if unit == '1' else f' {unit}'}"
+        return f"{value:.{digits}g}{'' if unit == '1' else f' {unit}'}"
     step = min(max(math.floor(math.log10(abs(value)) / 3), min(PREFIXES)), max(PREFIXES))
     if unit == "B":
         step = max(step, 0)
-    return f"{value / 1000.0**step:.4g} {PREFIXES[step]}{unit}"
+    return f"{value / 1000.0**step:.{digits}g} {PREFIXES[step]}{unit}"
 
 
 def _ratio(one: Measurement | None, other: Measurement | None) -> str:

@@ -38,10 +38,15 @@ class AccessTrace:
         return sum(size for (_, way, _), size in self.accesses.items() if way == direction)
 
 
+def is_interpreting() -> bool:
+    """Whether Triton kernels are interpreted in this process."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
 @contextmanager
 def traced_accesses() -> Iterator[AccessTrace]:
     """Record every access of Triton kernels launched inside; needs TRITON_INTERPRET=1 before triton is imported."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
+    if not is_interpreting():
         raise RuntimeError("Accesses can be traced only where Triton's interpreter runs: set TRITON_INTERPRET=1 first.")
     from triton.runtime.interpreter import InterpreterBuilder
 

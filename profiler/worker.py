@@ -16,9 +16,12 @@ from weakref import WeakSet
 
 from pebble import ProcessFuture, ProcessPool
 
+from kernels.own import is_own
 from kernels.problem import Refused
 from profiler import child
 from profiler.failures import explain, no_start
+from profiler.own_job import told_of, trace_of
+from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
@@ -32,7 +35,8 @@ START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch, and to 
 class JobStatus:
     """Where a Job stands. state: waiting, running, done, failed, refused or stopped; error is a sentence or empty.
 
-    done of total counts phases over all Workloads of the Job; run_ids are the Runs saved so far.
+    done of total counts phases over all Workloads of the Job; run_ids are the Runs saved so far. `trace` is the
+    traceback of an own kernel that failed, empty without one.
     """
 
     state: str = "waiting"
@@ -43,6 +47,7 @@ class JobStatus:
     seconds: float = 0.0
     run_ids: tuple[str, ...] = ()
     error: str = ""
+    trace: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -85,11 +90,16 @@ class Worker:
         what = "importing torch" if self.device == CPU else f"importing torch or waking {self.device}"
         return explain(no_start(error, what, START_TIMEOUT) or error, START_TIMEOUT, "start", "")
 
-    def submit(self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT) -> "Job":
-        """Queue Workloads, to be measured one after the other; returns at once. Raises Refused for a time-out of 0."""
+    def submit(
+        self, workloads: tuple[Workload, ...], timeout: float = DEFAULT_TIMEOUT, permit: Permit = NOBODY
+    ) -> "Job":
+        """Queue Workloads, to be measured one after the other; returns at once. Raises Refused for a time-out of 0.
+
+        `permit` says which own kernels may be imported; without it none may.
+        """
         if not timeout > 0:
             raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
-        return Job(self, workloads, timeout)
+        return Job(self, workloads, timeout, permit)
 
     def schedule(self, function: Any, *arguments: object, timeout: float | None = None) -> ProcessFuture[Any]:
         """Run a function of profiler.child in the child process. Raises CancelledError once the Worker is stopped."""
@@ -133,8 +143,10 @@ class Job:
 
     STOPPED = "Stopped. Runs that were finished are kept."
 
-    def __init__(self, worker: Worker, workloads: tuple[Workload, ...], timeout: float) -> None:
-        self._worker, self._workloads, self._timeout = worker, workloads, timeout
+    def __init__(
+        self, worker: Worker, workloads: tuple[Workload, ...], timeout: float, permit: Permit = NOBODY
+    ) -> None:
+        self._worker, self._workloads, self._timeout, self._permit = worker, workloads, timeout, permit
         self._folder = runs_folder()
         self._progress = Path(tempfile.mkdtemp(prefix="bytescope-")) / "progress.json"
         self._guard = threading.Lock()
@@ -179,15 +191,32 @@ class Job:
         request = uuid.uuid4().hex[:12]
         # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
         self._ask(child.lock, self._worker.device, str(self._progress))
-        self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
+        self._ask(child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT)
         require_writable(self._folder)
+        failures: list[tuple[str, str]] = []
         for workload in self._workloads:
             self._update(state="running", kernel=workload.kernel)
-            arguments = (workload, request, str(self._folder), str(self._progress))
-            run_id = self._ask(child.measure_and_save, *arguments, timeout=self._timeout)
-            self._count(run_id)
+            try:
+                own = told_of(workload, self._permit, self._timeout, self._ask_cpu)
+                where = (workload, request, str(self._folder), str(self._progress), None, own)
+                self._count(self._ask(child.measure_and_save, *where, timeout=self._timeout))
+            except CancelledError:
+                raise
+            # What the user's kernel does wrong costs none of the others.
+            except Exception as error:
+                if not is_own(workload.kernel):
+                    raise
+                failures.append((self._explain(error, self._timeout), trace_of(error, self._progress, self._note())))
+                self._forget_note()
+        if failures:
+            sentences, traces = zip(*failures, strict=True)
+            self._update(state="failed", error=" ".join(sentences), trace="\n\n".join(filter(None, traces)))
+            return
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
+
+    def _ask_cpu(self, function: Any, *arguments: object, timeout: float) -> Any:
+        return self._schedule(function, *arguments, timeout=timeout, worker=worker_for(CPU)).result()
 
     def _follow(self) -> None:
         try:
@@ -195,7 +224,7 @@ class Job:
         except CancelledError:
             self._update(state="stopped", error=self.STOPPED)
         except Refused as refusal:
-            self._update(state="refused", error=str(refusal))
+            self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress, self._note()))
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
         except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
@@ -228,11 +257,13 @@ class Job:
             # The child died before it took the task: nothing of it has run.
             return self._schedule(function, *arguments, timeout=timeout).result()
 
-    def _schedule(self, function: Any, *arguments: object, timeout: float | None) -> ProcessFuture[Any]:
+    def _schedule(
+        self, function: Any, *arguments: object, timeout: float | None, worker: Worker | None = None
+    ) -> ProcessFuture[Any]:
         with self._guard:
             if self._stopping:
                 raise CancelledError
-            self._future = self._worker.schedule(function, *arguments, timeout=timeout)
+            self._future = (worker or self._worker).schedule(function, *arguments, timeout=timeout)
             return self._future
 
     def _count(self, run_id: str) -> None:
@@ -240,6 +271,10 @@ class Job:
         with self._guard:
             self._progress.unlink(missing_ok=True)
             self._status = replace(self._status, run_ids=(*self._status.run_ids, run_id))
+
+    def _forget_note(self) -> None:
+        with self._guard:
+            self._progress.unlink(missing_ok=True)
 
     def _update(self, **changes: Any) -> None:
         with self._guard:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
+from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler.codec import ADDED
 
@@ -29,7 +30,8 @@ class Workload:
 
     `tile` is None for kernels that are not tiled. `counters` is AUTO or the one source of LADDER to count bytes with.
     With `drain`, writes are counted until L2 holds no dirty line; without, until the pass ends. `detail` adds counters
-    that take more than one pass. Raises Refused where the parts do not fit together; what depends on the GPU at hand
+    that take more than one pass. `like` is what an own kernel says of itself when it runs: whose schedule it has; until
+    then it may have a tile or none. Raises Refused where the parts do not fit together; what depends on the GPU at hand
     is checked by profiler.admission.
     """
 
@@ -44,10 +46,10 @@ class Workload:
     counters: str = field(default=AUTO, metadata=ADDED)
     drain: bool = field(default=True, metadata=ADDED)
     detail: bool = field(default=False, metadata=ADDED)
+    like: str = field(default="", metadata=ADDED)
 
     def __post_init__(self) -> None:
-        if self.kernel not in all_kernels():
-            raise Refused(f"Kernel {self.kernel!r} is not known; choose {', '.join(all_kernels())}.")
+        kernel = kernel_named(self.kernel, self.like)
         require_known(self.device)
         if self.l2 not in ("cold", "warm"):
             raise Refused(f"l2 is {self.l2!r}; choose cold or warm.")
@@ -57,11 +59,12 @@ class Workload:
             raise Refused(f"seed is {self.seed}; choose 0 to 2^63 - 1.")
         if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
             raise Refused(f"passes is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
-        if self.attention_kernel.is_tiled != (self.tile is not None):
+        is_open = self.tile is not None and is_own(self.kernel) and not self.like
+        if kernel.is_tiled != (self.tile is not None) and not is_open:
             raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
         if self.tile is not None:
             self._check_tiles(self.tile)
-        if self.tile is not None and (used := self.attention_kernel.cut(self.problem, self.tile)) != self.tile:
+        if self.tile is not None and (used := kernel.cut(self.problem, self.tile)) != self.tile:
             raise Refused(f"Kernel {self.kernel} does not use {self.tile}; for this problem it uses {used}.")
         if self.trace is not None:
             self._check_trace(self.trace)
@@ -88,7 +91,7 @@ class Workload:
     @property
     def attention_kernel(self) -> AttentionKernel:
         """The kernel's light half."""
-        return all_kernels()[self.kernel]
+        return kernel_named(self.kernel, self.like)
 
     @property
     def on_gpu(self) -> bool:
@@ -122,7 +125,7 @@ def workloads(
     """
     if not kernels:
         raise Refused("No kernel is chosen; choose at least one.")
-    found = all_kernels()
+    found = all_kernels() | {name: kernel_named(name) for name in kernels if is_own(name)}
     offered = {LINEAR, *(order for name in kernels if name in found for order in found[name].orders)}
     for order in orders or (tile.order,):
         if order in ORDERS and order not in offered:
@@ -135,7 +138,8 @@ def workloads(
         recorded = trace if kernel is not None and kernel.records else None
         for order in orders or (tile.order,):
             asked = replace(tile, order=order)
-            used = kernel.cut(problem, asked) if kernel is not None and kernel.is_tiled else None
+            is_cut = kernel is not None and (kernel.is_tiled or is_own(name))
+            used = kernel.cut(problem, asked) if kernel is not None and is_cut else None
             chosen.append(Workload(name, problem, used, *how, recorded, counters, drain, detail))
     # A kernel that has one order makes one Workload of all that are asked for.
     return tuple(dict.fromkeys(chosen))

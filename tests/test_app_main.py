@@ -14,6 +14,7 @@ import app.form
 import app.session
 import app.views.live_gpu
 from app.registry import all_views
+from profiler.own_kernel import Permit
 from profiler.run import DeviceInfo, Run
 from profiler.store import save
 from profiler.worker import JobStatus
@@ -29,6 +30,7 @@ class FakeJob:
 
     workloads: tuple[Workload, ...]
     timeout: float
+    permit: Permit
     now: JobStatus = field(default_factory=JobStatus)
 
     def status(self) -> JobStatus:
@@ -48,8 +50,8 @@ class FakeWorker:
     def start(self) -> None:
         pass
 
-    def submit(self, workloads: tuple[Workload, ...], timeout: float) -> FakeJob:
-        self.jobs.append(FakeJob(workloads, timeout))
+    def submit(self, workloads: tuple[Workload, ...], timeout: float, permit: Permit) -> FakeJob:
+        self.jobs.append(FakeJob(workloads, timeout, permit))
         return self.jobs[-1]
 
 
@@ -183,6 +185,21 @@ def test_a_failure_shows_its_sentence_and_keeps_earlier_results(worker: FakeWork
     assert at.session_state["current"] == (cpu_run(),)
     at.button(key="dismiss").click().run()
     assert "ran out of GPU memory" not in html(at)
+
+
+def test_the_traceback_of_an_own_kernel_is_folded_below_its_sentence(worker: FakeWorker) -> None:
+    at = open_app()
+    at.button(key="run").click().run()
+    # Only what the project file names may be imported; there is no such file here.
+    assert worker.jobs[0].permit.names == ()
+    trace = "Traceback (most recent call last):\n<b>ValueError</b>"
+    worker.jobs[0].now = JobStatus("failed", "mine:f", error="mine:f raised ValueError: <b>.", trace=trace)
+    at.run()
+    assert "mine:f raised ValueError: &lt;b&gt;." in html(at)
+    (box,) = (box for box in at.expander if box.label == "Traceback")
+    assert not box.proto.expanded and box.code[0].value == trace
+    at.button(key="dismiss").click().run()
+    assert not any(box.label == "Traceback" for box in at.expander)
 
 
 def test_stop_ends_the_job(worker: FakeWorker) -> None:

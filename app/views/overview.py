@@ -19,6 +19,7 @@ from app.running_table import while_it_ran
 from app.selection import Comparison, compare
 from app.style import Theme, capacity, error, kernel_colour, seconds
 from profiler.admission import needs
+from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
 
 TITLE = "Overview"
@@ -132,13 +133,16 @@ def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
         before = run.value("baseline_allocated_bytes")
         value, reason = (None, "") if measured is None else (measured.value, measured.note)
         need, colour = needs(run.workload), kernel_colour(run.workload.kernel, theme)
-        predicted, inputs = float(need.total_bytes), float(sum(need.tensors[tensor] for tensor in "qkv"))
-        largest = max(largest, predicted, value or 0.0)
+        told = run.find("predicted_peak_bytes")
+        untold = told.note if told is not None and told.value is None else ""
+        predicted = None if untold else float(need.total_bytes)
+        inputs = float(sum(need.tensors[tensor] for tensor in "qkv"))
+        largest = max(largest, predicted or 0.0, value or 0.0)
         groups.append(
             Group(
                 name,
                 (
-                    Bar("", predicted, capacity(predicted), colour, False, lead=inputs),
+                    Bar("", predicted, capacity(predicted), colour, False, untold, lead=inputs),
                     Bar("", value, capacity(value), colour, True, reason, lead=before or 0.0),
                 ),
             )
@@ -161,7 +165,9 @@ def _errors(comparison: Comparison) -> Table:
         rows.append((name, *(error(part.value if part else None) for part in found), source))
         reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
     columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
+    own = [name for name, run in _named(comparison) if has_own_reference(run)]
     caption = f"O in {comparison.runs[0].workload.problem.dtype} against float64 attention; rows compared are on hover."
+    caption += f" {', '.join(own)}: against a reference of the kernel's own." if own else ""
     return Table("Error against float64", caption, columns, tuple(rows), tuple(reasons))
 
 

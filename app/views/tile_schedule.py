@@ -14,7 +14,6 @@ from app.tile_moment import Moment
 from app.tile_pickers import other
 from app.tile_stage import stage
 from app.tile_tables import moved
-from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.run import Run
 
@@ -38,7 +37,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
 
 def _first(found: tuple[Subject, ...]) -> Subject:
     """The newest measured kernel; without any, the one that has most orders to choose from."""
-    return found[0] if found[0].run else max(found, key=lambda subject: len(all_kernels()[subject.kernel].orders))
+    return found[0] if found[0].run else max(found, key=lambda subject: len(subject.attention_kernel.orders))
 
 
 def _printed(subject: Subject, found: list[Subject], theme: Theme) -> list[Picture | Table]:

@@ -3,7 +3,7 @@
 import os
 
 from profiler.bench import Load
-from profiler.counter import Counter, Reading
+from profiler.counter import Counter, Reading, Unavailable
 from profiler.cupti.permission import DRIVER_PARAMS, PROCESS_STATUS, restricted, under_profiler
 from profiler.ncu import QUANTITIES, measure_loads
 from profiler.ncu_csv import NcuError
@@ -13,6 +13,11 @@ from profiler.run import DeviceInfo
 
 def measure(load: Load) -> Reading:
     """hbm_read_bytes, hbm_write_bytes and l2_sm_bytes of one pass, and the same with the time for each launch."""
+    if not load.spec:
+        raise Unavailable(
+            "ncu profiles a process of its own, which has neither this function nor these tensors; use "
+            "`python -m profiler run --kernel module:function --counters ncu`"
+        )
     (reading,) = measure_loads((load.spec,), load.device)
     return reading
 

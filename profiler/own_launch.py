@@ -1,0 +1,34 @@
+"""The first launch of a kernel of the user's own: it compiles, tells what it asks for, and must leave inputs alone."""
+
+from kernels.own_fault import KernelFault
+from kernels.own_forward import untouched
+from kernels.own_import import OwnCallable
+from kernels.run import Output
+from profiler.bench import Bench, draw_inputs
+from profiler.counter import Reading
+from profiler.interpreter import why_not_interpreted
+from profiler.own_kernel import NO_INTERPRETER, seen, unseen
+from profiler.tile_trace import is_interpreting, traced_accesses
+
+
+def first_launch(bench: Bench, own: OwnCallable) -> tuple[Output | None, list[Reading]]:
+    """O, and what it asks for, where the kernel is interpreted; on a GPU neither. Raises KernelFault.
+
+    Whether its kernels are Triton ones shows when they are interpreted.
+    """
+    try:
+        with untouched(own.name, bench.inputs):
+            if bench.workload.on_gpu:
+                bench.launch()
+                return None, []
+            if not is_interpreting():
+                return bench.launch(), [Reading(unseen(NO_INTERPRETER))]
+            with traced_accesses() as trace:
+                output = bench.launch()
+        return output, [Reading(seen(trace))]
+    except KernelFault as fault:
+        draw_inputs.cache_clear()  # nobody knows what it wrote before it failed
+        reason = None if bench.workload.on_gpu else why_not_interpreted()
+        if reason is None:
+            raise
+        raise KernelFault(f"{fault} If it is a Triton kernel: {reason}.", fault.trace) from None

@@ -1,0 +1,147 @@
+"""Own kernels on every page: shown like any, imported by none, and run only where the project file names them."""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app import cost, form, own_kernels
+from app.answer import headline
+from app.no_timeline import why_no_timeline
+from app.own_kernels import offered, permit, refusal, titles
+from app.registry import all_views
+from app.selection import compare, names, title
+from app.style import DARK, LIGHT, OWN, kernel_colour
+from app.subject import subjects
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, TileConfig
+from profiler.catalogue import catalogue
+from profiler.project import FILE, Project
+from profiler.run import Measurement, Run
+from profiler.store import load, save
+from profiler.workload import CPU, Workload, workloads
+from tests.fake_runs import PROBLEM, THIS_CPU, cpu_run, flash_run, naive_run
+
+SMALL, TILE = AttentionProblem(1, 2, 2, 64, 64, 16, "float32", causal=True), TileConfig(16, 16)
+
+
+def own_run(kernel: str = "mine:streamed", like: str = "flash", on_gpu: bool = False) -> Run:
+    """A Run of an own kernel with the numbers of a fake one."""
+    base = flash_run() if on_gpu else cpu_run()
+    work = base.workload
+    tile = work.tile if like else None
+    return replace(
+        base,
+        id=f"fake-{re.sub('[.:]', '-', kernel)}",
+        created="2026-11-29T12:00:09Z",
+        workload=replace(work, kernel=kernel, tile=tile, trace=None, like=like),
+        softmax=None,
+        timeline=None,
+    )
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A project file that names two kernels."""
+    monkeypatch.setattr(own_kernels, "project", lambda: Project(("mine:streamed", "other:streamed")))
+    offered.cache_clear()
+    yield
+    offered.cache_clear()
+
+
+def test_the_form_offers_what_the_project_file_names(named: None) -> None:
+    assert [*offered()] == [*all_kernels(), "mine:streamed", "other:streamed"]
+    # Two functions of one name are told apart by their modules.
+    assert titles()["mine:streamed"] == "mine:streamed" and titles()["flash"] == "Flash"
+    assert permit().names == ("mine:streamed", "other:streamed") and permit().folder == str(Path.cwd())
+
+
+def test_a_saved_run_of_another_kernel_is_not_run_again(named: None) -> None:
+    (theirs,) = workloads(("mine:streamed",), SMALL, TILE, CPU)
+    stranger = Workload("os:system", SMALL, None, CPU)
+    assert refusal((theirs,)) == ""
+    sentence = (
+        f"os:system is not named in {FILE}, so nothing of it is imported here. Name it under [kernels] own and start "
+        "Bytescope again, or run it from the command line."
+    )
+    assert refusal((theirs, stranger)) == sentence
+    assert cost.refusal((stranger,), THIS_CPU, None) == sentence
+
+
+def test_what_it_costs_is_not_told(named: None) -> None:
+    found = cost.cost(workloads(("mine:streamed", "naive"), SMALL, TILE, CPU))
+    assert found.requested_bytes["mine:streamed"] is None and found.memory_bytes["mine:streamed"] is None
+    assert found.memory_bytes["Naive"] is not None
+    assert "<th>mine:streamed</th><td>–</td><td>–</td>" in form.cost_html(found, CPU)
+
+
+def test_what_it_says_of_itself_is_no_other_setting() -> None:
+    wanted = workloads(("mine:streamed", "mine:plain"), cpu_run().workload.problem, TileConfig(16, 16), CPU)
+    shown = (own_run(), own_run("mine:plain", ""))
+    shown = tuple(replace(run, workload=replace(run.workload, repeats=20)) for run in shown)
+    assert form.shows_others(wanted, shown) == ""
+    assert form.shows_others(wanted[:1], shown) == "The Runs shown have other settings."
+
+
+def test_names_are_short_where_they_tell_kernels_apart() -> None:
+    runs = (own_run("a:streamed"), own_run("b:streamed"), own_run("a:plain", ""), own_run("a:flash"), cpu_run())
+    assert names(runs) == ("a:streamed", "b:streamed", "plain", "a:flash", "flash")
+    found = compare((own_run(), replace(own_run(), id="later", created="2026-11-29T12:00:10Z")))
+    assert found.names == ("streamed 12:00:09", "streamed 12:00:10")
+    assert [title(run, name) for run, name in zip(found.runs, found.names, strict=True)] == [
+        "streamed 12:00:09",
+        "streamed 12:00:10",
+    ]
+    assert title(own_run("a:streamed"), "a:streamed 12:00") == "streamed 12:00"
+
+
+def test_the_overview_is_about_it() -> None:
+    found = headline(compare((naive_run(), flash_run(), own_run(on_gpu=True))))
+    assert found.sentence == "Flash moved 135 MB through HBM. streamed moved 135 MB: about the same."
+    assert "Same answer to a relative error of 2.3e-3" in found.detail
+
+
+def test_two_that_compute_different_things_give_no_same_answer() -> None:
+    note = "against the kernel's own reference in float64, all rows"
+    run = own_run(on_gpu=True)
+    run = replace(run, measurements=(*run.measurements[:-1], replace(run.measurements[-1], note=note)))
+    assert "Relative error up to 2.3e-3" in headline(compare((flash_run(), run))).detail
+
+
+def test_nan_is_in_the_line_below_the_answer() -> None:
+    run = own_run(on_gpu=True)
+    spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
+    run = replace(run, measurements=(*run.measurements[:-1], spoiled))
+    found = headline(compare((flash_run(), run))).detail
+    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found
+
+
+def test_its_schedule_is_what_the_tile_page_opens_with() -> None:
+    first = subjects((flash_run(), own_run(on_gpu=True)), PROBLEM, TILE)[0]
+    assert first.kernel == "mine:streamed" and first.schedule.walk is not None
+    assert first.tensor_bytes == subjects((flash_run(),), PROBLEM, TILE)[0].tensor_bytes
+    assert "streamed has no timeline, since its programs do not note when" in why_no_timeline((own_run(),))
+
+
+def test_every_page_of_a_report_shows_it_and_imports_nothing() -> None:
+    runs = (naive_run(), flash_run(), own_run(on_gpu=True), own_run("os:system", "", on_gpu=True))
+    before = {*sys.modules}
+    shown = [view.sheet(runs, LIGHT) for view in all_views() if hasattr(view, "sheet")]
+    assert sum(not sheet.missing for sheet in shown) >= 4
+    assert "mine" not in {*sys.modules} - before
+    assert kernel_colour("mine:streamed") == OWN and kernel_colour("mine:streamed", DARK) != OWN
+
+
+def test_saved_runs_are_listed(runs: Path) -> None:
+    saved = (own_run(), own_run("a.b:plain", ""))
+    for run in saved:
+        save(run)
+        assert load(runs / f"{run.id}.json") == (run,)
+    (runs / "bad.json").write_text((runs / "fake-mine-streamed.json").read_text().replace("mine:streamed", "mine:s()"))
+    with catalogue([runs], []) as found:
+        listed, faults = found.newest(found.runs, 10)
+        assert sorted(one.workload.kernel for one in listed) == ["a.b:plain", "mine:streamed"]
+        assert any("bad.json" in fault for fault in (*found.faults, *faults))
