@@ -37,7 +37,7 @@ def main(
         if out is None:
             sys.stdout.write(text)
         else:
-            _write(out, text)
+            write(out, text)
     except (Refused, NotARun, StoreError) as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal
@@ -54,7 +54,8 @@ def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str:
     return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load(file))))
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a report. Raises StoreError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as fault:

@@ -39,13 +39,22 @@ def measurements(name: str, run: Run) -> str:
     return folded(name, about, table(Table(name, "", columns, rows, reasons)), "printed")
 
 
+def spelled(name: str, unit: str, value: float | None) -> str:
+    """A Measurement's value with three significant digits and its unit; a dash without one."""
+    if value is None:
+        return "–"
+    if unit == "1" and value == int(value):
+        return f"{value:,.0f}"  # a count
+    spell = style.capacity if name in HELD else SPELL.get(unit, lambda v: f"{style.significant(v)} {unit}")
+    return spell(value)
+
+
 def _row(measurement: Measurement) -> tuple[str, ...]:
     value, spread, unit = measurement.value, measurement.spread, measurement.unit
-    spell = style.capacity if measurement.name in HELD else SPELL.get(unit, lambda v: f"{style.significant(v)} {unit}")
     return (
         measurement.name,
         launch_title(measurement.launch) if measurement.launch else "whole",
-        "–" if value is None else spell(value),
+        spelled(measurement.name, unit, value),
         measurement.source,
         "" if value is None else _exact(value, unit),
         "" if spread is None else f"{_exact(spread[0], unit)} to {_exact(spread[1], unit)}",

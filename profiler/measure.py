@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import torch
 import triton
@@ -19,6 +20,7 @@ from kernels.run import Output
 from kernels.schedule import Schedule
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
+from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.own_kernel import as_imported
 from profiler.own_launch import first_launch
@@ -245,6 +247,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "cuda": torch.version.cuda or "none",
         "platform": platform.platform(terse=True),
+        **commits(Path.cwd()),
     }
 
 
