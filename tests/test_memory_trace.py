@@ -46,7 +46,7 @@ def test_events_belong_to_the_launches_that_made_them(allocator: FakeAllocator) 
     assert not allocator.is_recording
     trace = recorder.trace()
     made = [(event.launch, event.size) for event in trace.events if event.action == "alloc"]
-    assert made == [("qk", SCORES), ("qk", 32 * MIB), ("softmax", SCORES), ("pv", O)]
+    assert made == [("qk", SCORES), ("qk", 32 * MIB), ("softmax", SCORES), ("pv", OUTPUT)]
     freed = [(event.launch, event.size) for event in trace.events if event.action == "free_requested"]
     assert freed == [("", SCORES), ("", SCORES)], "not the workspace, which was given up after the pass"
     assert {event.action for event in trace.events} == {"segment_alloc", "alloc", "free_requested", "free_completed"}
