@@ -8,12 +8,16 @@ MOST_ADDRESS = 2**63
 MOST_SIZE = 10**15  # bytes
 MOST_SECONDS = 3_600.0
 MOST_LINE = 10**7
+MOST_NAMES = 64
 
 
 def require_possible_memory(trace: MemoryTrace, place: str) -> None:
     """Raise NotARun, naming the place, for a trace that no allocator can have made."""
     if len(trace.events) > MOST_EVENTS or len(trace.segments) > MOST_BLOCKS or len(trace.blocks) > MOST_BLOCKS:
         raise NotARun(f"{place} has more than {MOST_EVENTS:,} events or {MOST_BLOCKS:,} blocks.")
+    names = {event.name for event in trace.events} | {block.name for block in trace.blocks}
+    if len(names) > MOST_NAMES:
+        raise NotARun(f"{place} has {len(names):,} tensors' names; a pass has at most {MOST_NAMES}.")
     for event in trace.events:
         if event.action not in ACTIONS:
             raise NotARun(f"{place} has an event {event.action[:40]!r}; an allocator does {', '.join(ACTIONS)}.")

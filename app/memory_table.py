@@ -1,0 +1,45 @@
+"""Predicted against measured memory, part by part, for the two Runs of a page."""
+
+from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, split
+from app.picture import Table
+from app.style import capacity
+from profiler.run import Run
+
+TITLE = "Predicted and measured"
+CAPTION = (
+    "From the tensors up to the whole device; rows with = add up what is above. Predicted: the tensors' sizes, and "
+    "where torch's caching allocator puts them if it starts empty."
+)
+BY_NVML = (CONTEXT, OTHERS, DEVICE)
+
+
+def predicted_and_measured(named: list[tuple[str, Run]]) -> Table:
+    """A row for each part, two columns for each Run, and what the part is and why the numbers differ."""
+    splits = {name: {part.name: part for part in split(run)} for name, run in named}
+    # In the order of WHY, which is that of every split.
+    parts = [name for name in WHY if any(name in one for one in splits.values())]
+    rows, reasons, sources = [], [], []
+    for name in parts:
+        cells = [cell for one in splits.values() for cell in _cells(one.get(name))]
+        rows.append((f"= {name}" if name in SUMS else name, *(text for text, *_ in cells), _why(name, splits)))
+        reasons.append(("", *(reason for _, reason, _ in cells), ""))
+        sources.append(("", *(source for *_, source in cells), ""))
+    columns = [f"{name}, {kind}" for name, _ in named for kind in ("predicted", "measured")]
+    return Table(TITLE, CAPTION, ("part", *columns, "what it is"), tuple(rows), tuple(reasons), tuple(sources))
+
+
+def _why(name: str, splits: dict[str, dict[str, Part]]) -> str:
+    told = [f"{run}: {one[name].difference}" for run, one in splits.items() if name in one and one[name].difference]
+    return ". ".join((WHY[name], *told))
+
+
+def _cells(part: Part | None) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """Text, what is on hover, and source of the predicted and of the measured number."""
+    if part is None:
+        return (("", "", ""), ("", "", ""))
+    predicted = _cell(part.predicted, part.tensors, UNPREDICTED.get(part.name, ""), "model")
+    return predicted, _cell(part.measured, "", part.reason, "nvml" if part.name in BY_NVML else "torch")
+
+
+def _cell(value: float | None, detail: str, reason: str, source: str) -> tuple[str, str, str]:
+    return (capacity(value), detail, source) if value is not None else ("–", reason, "")
