@@ -1,7 +1,7 @@
 """Memory over sequence length: a dashed curve for each kernel, marks where it was measured and where a GPU is full."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import plotly.graph_objects as go
@@ -12,6 +12,9 @@ from app.style import Theme, capacity, kernel_colour, significant, template
 from profiler.run import DeviceInfo, Run
 
 TITLE = "How memory grows with S"
+ABOVE = 60  # of the limit, where the axis ends: room for the names
+MOST_TICKS = 7
+LABEL_WIDTH, LABEL_HEIGHT = 0.32, 15  # of the axis, and pixels
 
 
 def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme: Theme) -> Picture:
@@ -21,15 +24,14 @@ def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme
     limit = None if device is None else device.memory_bytes
     ends = {name: None if limit is None else full_at(run.workload, limit) for name, run in named}
     drawn = lengths([problem.seq_len_kv, *(point.seq_len for point in measured)], list(ends.values()))
-    chart = go.Figure(layout={"template": template(theme), "height": 340, "showlegend": False})
+    chart = go.Figure(layout={"template": template(theme), "height": 310, "showlegend": False})
     for name, run in named:
         _curve(chart, name, run, drawn, theme)
     for kernel in dict.fromkeys(point.kernel for point in measured):
         _points(chart, [point for point in measured if point.kernel == kernel], theme)
     if limit is not None and device is not None:
         _limit(chart, limit, device.name, theme)
-        for name, run in named:
-            _full(chart, name, run, ends[name], limit, theme)
+        _full(chart, {name: (run, end) for name, run in named if (end := ends[name]) is not None}, limit, drawn, theme)
     what = "S, queries and keys" if is_square(problem) else f"keys and values, {problem.seq_len_q:,} queries"
     chart.update_xaxes(title_text=f"{what} (log)", type="log", fixedrange=True, **_powers(drawn))
     chart.update_yaxes(title_text="memory at the peak (log)", type="log", fixedrange=True, **_sizes(chart, limit))
@@ -74,24 +76,29 @@ def _points(chart: go.Figure, points: Sequence[Measured], theme: Theme) -> None:
 def _limit(chart: go.Figure, limit: float, name: str, theme: Theme) -> None:
     chart.add_hline(y=limit, line={"color": theme.ink, "width": 1, "dash": "dot"})
     chart.add_annotation(
-        x=0, xref="x domain", y=math.log10(limit), yref="y", xanchor="left", yanchor="bottom", showarrow=False,
-        text=f"{escape(name)}, {capacity(limit)}", font={"color": theme.ink, "size": 12},
+        x=0, xref="x domain", y=math.log10(limit), yref="y", xanchor="left", yanchor="top", showarrow=False,
+        text=f"{escape(name.removeprefix('NVIDIA '))}, {capacity(limit)}", font={"color": theme.ink, "size": 12},
     )  # fmt: skip
 
 
-def _full(chart: go.Figure, name: str, run: Run, end: int | None, limit: float, theme: Theme) -> None:
-    if end is None:
-        return
-    colour = kernel_colour(run.workload.kernel, theme)
-    words = f"{escape(name)} full at {tokens(end)}"
-    chart.add_scatter(
-        x=[end], y=[limit], mode="markers", hoverinfo="text", hovertext=f"{words} (S = {end:,})", name=words,
-        marker={"symbol": "diamond-open", "size": 11, "color": colour, "line": {"width": 2}},
-    )  # fmt: skip
-    chart.add_annotation(
-        x=math.log10(end), y=math.log10(limit), xanchor="right", yanchor="top", xshift=-4, yshift=-6, showarrow=False,
-        text=words, font={"color": colour, "size": 12},
-    )  # fmt: skip
+def _full(
+    chart: go.Figure, ends: Mapping[str, tuple[Run, int]], limit: float, drawn: Sequence[int], theme: Theme
+) -> None:
+    """A diamond on the limit for each kernel, and its name above, one higher where it would meet its neighbour's."""
+    width, level, before = math.log10(drawn[-1] / drawn[0]), 0, 0.0
+    for name, (run, end) in sorted(ends.items(), key=lambda item: item[1][1]):
+        colour, x = kernel_colour(run.workload.kernel, theme), math.log10(end)
+        words = f"{escape(name)} full at {tokens(end)}"
+        chart.add_scatter(
+            x=[end], y=[limit], mode="markers", hoverinfo="text", hovertext=f"{words} (S = {end:,})", name=words,
+            marker={"symbol": "diamond-open", "size": 11, "color": colour, "line": {"width": 2}},
+        )  # fmt: skip
+        level = level + 1 if before and x - before < LABEL_WIDTH * width else 0
+        before = x
+        chart.add_annotation(
+            x=x, y=math.log10(limit), xanchor="right", yanchor="bottom", xshift=4, yshift=8 + LABEL_HEIGHT * level,
+            showarrow=False, text=words, font={"color": colour, "size": 12},
+        )  # fmt: skip
 
 
 def tokens(length: int) -> str:
@@ -111,12 +118,14 @@ def _powers(drawn: Sequence[int]) -> dict[str, object]:
 
 
 def _sizes(chart: go.Figure, limit: float | None) -> dict[str, object]:
-    """Ticks at powers of 1024 and their 32-fold, and a range with room for the names above the limit."""
+    """Ticks at powers of two, and a range that ends a little above the limit: nobody has the memory beyond."""
     found = [size for trace in chart.data for size in trace.y]
-    low, high = min(found), max([*found, *([limit] if limit else [])])
-    ticks = [tick for power in range(2, 12) if low / 2 <= (tick := 32.0**power) <= high * 4]
+    low, high = min(found), max(found) if limit is None else ABOVE * limit
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    step = max(1, -(-len(powers) // MOST_TICKS))
+    ticks = [2.0**power for power in powers if power % step == 0]
     return {
         "tickvals": ticks,
         "ticktext": [capacity(tick).replace(".00", "").replace(".0", "") for tick in ticks],
-        "range": [math.log10(low / 1.5), math.log10(high * 4)],
+        "range": [math.log10(low / 1.5), math.log10(high)],
     }

@@ -78,5 +78,5 @@ def _full_figure(name: str, run: Run) -> Figure | None:
     if limit is None:
         return None
     end = full_at(run.workload, limit)
-    value = "beyond 16M" if end is None else tokens(end)
-    return Figure(f"full at S, {name}", value, "model", f"{capacity(limit)} of {run.device.name}")
+    value, fills = ("beyond 16M", "nothing fills") if end is None else (tokens(end), f"S = {end:,} fills")
+    return Figure(f"full at S, {name}", value, "model", f"{fills} {capacity(limit)}")

@@ -37,7 +37,7 @@ COLOURS = {
     CACHED: TENSOR["mask"],
     CONTEXT: TENSOR["lse"],
 }
-IN_A_LINE = 3  # pieces named in one line below a bar
+IN_A_LINE = 2  # pieces named in one line below a bar: what a phone has room for
 TOLD = 0.004  # of a bar: smaller pieces are told by the table alone
 LABELLED = 0.07  # of the axis: lower areas have their name on hover alone
 GAP = 0.06  # of the width, between the panels of a timeline
@@ -124,9 +124,9 @@ def _panel(
         )  # fmt: skip
         largest = max(range(len(found)), key=lambda i: sizes[i])
         if sizes[largest] >= LABELLED * top:
-            stays = sum(1 for size in sizes[largest:] if size == sizes[largest])
+            stays = _stays(sizes[largest:], below[largest:])
             chart.add_annotation(
-                x=largest + min(stays, len(found) - largest) / 2, y=(below[largest] + sizes[largest] / 2) / factor,
+                x=largest + stays / 2, y=(below[largest] + sizes[largest] / 2) / factor,
                 xref=f"x{number}", yref=f"y{number}", showarrow=False, font={"color": "#000000", "size": 12},
                 text=f"{escape(title(tensor))} {capacity(sizes[largest])}",
             )  # fmt: skip
@@ -142,7 +142,7 @@ def _panel(
             f"xaxis{number}": {
                 "domain": domain, "anchor": f"y{number}", "range": [0, len(found)], "fixedrange": True,
                 "showgrid": False, "tickvals": [i + 0.5 for i in range(len(found))] if labels else None,
-                "ticktext": labels, "tickangle": 0,
+                "ticktext": labels, "autotickangles": [0, 90],
                 "title": {"text": "" if labels else "allocations and frees"},
             },
             f"yaxis{number}": {
@@ -152,6 +152,12 @@ def _panel(
             },
         }
     )  # fmt: skip
+
+
+def _stays(sizes: Sequence[int], below: Sequence[float]) -> int:
+    """For how many steps an area keeps its height and its place."""
+    moves = (i for i in range(len(sizes)) if sizes[i] != sizes[0] or abs(below[i] - below[0]) > sizes[0] / 2)
+    return next(moves, len(sizes))
 
 
 def _label(step: Step) -> str:

@@ -11,7 +11,7 @@ from profiler.memory_trace import INPUTS, OTHER, OUTPUTS, WORKSPACE
 from profiler.run import Run
 
 INPUT_PART, OUTPUT_PART, TEMPORARIES, IN_PASS = "inputs", "O and LSE", "temporaries", "made in the pass"
-ROUNDING, ALLOCATED, CACHED, RESERVED = "rounding", "allocated", "cached by torch", "reserved"
+ROUNDING, ALLOCATED, CACHED, RESERVED = "rounding", "allocated", "cached", "reserved"
 CONTEXT, OTHERS, DEVICE = "CUDA context", "other processes", "whole device"
 CUBLAS = "cuBLAS workspace"
 NO_HISTORY = "This Run holds no allocator history; measure it again on a GPU."
@@ -44,7 +44,8 @@ SUMS = (ALLOCATED, RESERVED, DEVICE)
 class Part:
     """One part of the peak, in bytes; None where it is not known, then `reason` says why it was not measured.
 
-    `tensors` spells what it is made of, `label` names it by them; `difference` says why the two numbers differ.
+    `tensors` spells what it is made of, `label` names it by them; `difference` says why the two numbers differ,
+    `note` what is to be known of the measured one.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Part:
     tensors: str = ""
     label: str = ""
     difference: str = ""
+    note: str = ""
 
 
 def split(run: Run) -> tuple[Part, ...]:
@@ -74,16 +76,11 @@ def split(run: Run) -> tuple[Part, ...]:
     return (
         *parts,
         Part(ALLOCATED, fresh.allocated, total, reason, difference=_more(fresh.allocated, total, alive)),
-        Part(CACHED, told, cached, reason, difference=_more_cached(told, cached)),
+        Part(CACHED, told, cached, reason, label="cached by torch", difference=_more_cached(told, cached)),
         Part(RESERVED, fresh.reserved, reserved, reason),
-        *(
-            Part(part, None, run.value(name), _reason(run, name))
-            for part, name in (
-                (CONTEXT, "context_bytes"),
-                (OTHERS, "other_processes_bytes"),
-                (DEVICE, "device_memory_bytes"),
-            )
-        ),
+        Part(CONTEXT, None, run.value("context_bytes"), _reason(run, "context_bytes")),
+        Part(OTHERS, None, run.value("other_processes_bytes"), _reason(run, "other_processes_bytes")),
+        _whole_device(run),
     )
 
 
@@ -137,6 +134,14 @@ def _untold(run: Run, sizes: Mapping[str, int], total: float | None, reason: str
         Part(INPUT_PART, inputs, before, reason, _list(sizes, INPUT_PART), _label(sizes, INPUT_PART)),
         Part(IN_PASS, sum(made.values()), fresh, reason, spelled, IN_PASS),
     ]
+
+
+def _whole_device(run: Run) -> Part:
+    """Right after the pass; of older Runs the most that NVML saw during all of the measuring."""
+    after, ever = run.value("device_memory_bytes"), run.value("nvml_memory_used_bytes")
+    if after is None and ever is not None:
+        return Part(DEVICE, None, ever, note="the most of the whole measuring, not right after the pass")
+    return Part(DEVICE, None, after, _reason(run, "device_memory_bytes"))
 
 
 def _list(sizes: Mapping[str, int], part: str) -> str:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import streamlit as st
 
@@ -103,14 +104,12 @@ def draw(shown: Sequence[Workload], named_device: str) -> None:
     """A button that measures more lengths on a GPU of this host, or the reason why it cannot; and the same command."""
     device = _gpu(named_device)
     if device is None:
-        st.button("Measure more lengths", icon=":material/speed:", disabled=True, key="memory.measure", help=NO_GPU)
+        _cannot(NO_GPU)
         return
     try:
         found = plan(shown, device, free_bytes(device.device))
     except Refused as refused:
-        st.button(
-            "Measure more lengths", icon=":material/speed:", disabled=True, key="memory.measure", help=str(refused)
-        )
+        _cannot(str(refused))
         return
     ends = ", ".join(f"{kernel} to {tokens(end)}" for kernel, end in found.longest.items())
     busy = session.job() is not None or block_jobs.sweeping() is not None
@@ -122,6 +121,12 @@ def draw(shown: Sequence[Workload], named_device: str) -> None:
     )  # fmt: skip
     with st.expander("The same on the command line"):
         st.code(found.command, language="bash", wrap_lines=True)
+
+
+def _cannot(reason: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Measure more lengths", icon=":material/speed:", disabled=True, key="memory.measure")
+        st.html(f'<p class="bs-caption">{escape(reason)}</p>', width="stretch")
 
 
 def _gpu(named: str) -> DeviceInfo | None:

@@ -38,7 +38,7 @@ def _cells(part: Part | None) -> tuple[tuple[str, str, str], tuple[str, str, str
     if part is None:
         return (("", "", ""), ("", "", ""))
     predicted = _cell(part.predicted, part.tensors, UNPREDICTED.get(part.name, ""), "model")
-    return predicted, _cell(part.measured, "", part.reason, "nvml" if part.name in BY_NVML else "torch")
+    return predicted, _cell(part.measured, part.note, part.reason, "nvml" if part.name in BY_NVML else "torch")
 
 
 def _cell(value: float | None, detail: str, reason: str, source: str) -> tuple[str, str, str]:
