@@ -16,7 +16,7 @@ from app.memory_split import (
     Part,
     split,
 )
-from app.memory_steps import Step, steps, title
+from app.memory_steps import REST, Step, few, steps, title
 from app.picture import Picture
 from app.selection import Comparison
 from app.stack_chart import FACTORS, Stack, stacks
@@ -41,6 +41,7 @@ IN_A_LINE = 2  # pieces named in one line below a bar: what a phone has room for
 TOLD = 0.004  # of a bar: smaller pieces are told by the table alone
 LABELLED = 0.07  # of the axis: lower areas have their name on hover alone
 GAP = 0.06  # of the width, between the panels of a timeline
+MOST_STEPS, MOST_TENSORS = 400, 12  # of a panel
 MOST_LABELS = 14  # steps that are named below the axis
 
 
@@ -82,7 +83,7 @@ def _lines(values: Sequence[tuple[Part, float | None]], theme: Theme) -> tuple[s
 
 def timeline(named: Sequence[tuple[str, Run]], theme: Theme, is_common: bool = True) -> Picture | None:
     """What each allocation and free of a pass left allocated, a panel for each Run that has a history."""
-    shown = [(name, steps(run.memory)) for name, run in named if run.memory is not None]
+    shown = [(name, few(steps(run.memory), MOST_STEPS, MOST_TENSORS)) for name, run in named if run.memory is not None]
     if not shown:
         return None
     tops = [max(step.total for step in found) for _, found in shown]
@@ -165,6 +166,6 @@ def _label(step: Step) -> str:
 
 
 def _colour(tensor: str) -> str:
-    if tensor in (WORKSPACE, OTHER, ""):
+    if tensor in (WORKSPACE, OTHER, REST, ""):
         return COLOURS.get(tensor, LIBRARY)
     return tensor_colour(tensor.partition(EITHER)[0])

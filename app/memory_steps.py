@@ -1,14 +1,14 @@
 """What was allocated after each allocation and free of a pass, tensor by tensor."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from app.tensor_names import tensor_title
 from profiler.memory_names import EITHER
-from profiler.memory_trace import ALLOC, FREE_REQUESTED, MemoryTrace
+from profiler.memory_trace import ALLOC, FREE_REQUESTED, OTHER, WORKSPACE, MemoryTrace
 
-BEFORE = "before"
+BEFORE, REST = "before", "all smaller ones"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,27 @@ def peak(trace: MemoryTrace) -> Step:
     return max(steps(trace), key=lambda step: step.total)
 
 
+def few(found: Sequence[Step], most_steps: int, most_tensors: int) -> list[Step]:
+    """So many steps, of each stretch the one with the most bytes, and so many tensors, the smaller ones as one."""
+    stretch = -(-len(found) // most_steps)
+    kept = [max(found[i : i + stretch], key=lambda step: step.total) for i in range(0, len(found), stretch)]
+    largest: dict[str, int] = {}
+    for step in kept:
+        for name, size in step.alive.items():
+            largest[name] = max(size, largest.get(name, 0))
+    if len(largest) <= most_tensors:
+        return kept
+    named = sorted(largest, key=lambda name: -largest[name])[: most_tensors - 1]
+    return [replace(step, alive=_joined(step.alive, named)) for step in kept]
+
+
+def _joined(alive: Mapping[str, int], named: Sequence[str]) -> dict[str, int]:
+    return {name: alive.get(name, 0) for name in named} | {
+        REST: sum(size for name, size in alive.items() if name not in named)
+    }
+
+
 def title(name: str) -> str:
     """A tensor's name as people write it; of two that cannot be told apart, both."""
-    from_library = name in ("workspace", "other", "")
-    return (name or "other") if from_library else EITHER.join(map(tensor_title, name.split(EITHER)))
+    is_no_tensor = name in (WORKSPACE, OTHER, REST, "")
+    return (name or OTHER) if is_no_tensor else EITHER.join(map(tensor_title, name.split(EITHER)))

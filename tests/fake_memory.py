@@ -12,8 +12,8 @@ from tests import fake_runs
 
 MIB, GIB = 2**20, 2**30
 PYTHON = [
-    {"filename": "/home/somebody/x/lib/python3.12/site-packages/torch/functional.py", "line": 7, "name": "softmax"},
-    {"filename": "/home/somebody/secret.py", "line": 46, "name": "forward"},
+    {"filename": "/mnt/somebody/x/lib/python3.12/site-packages/torch/functional.py", "line": 7, "name": "softmax"},
+    {"filename": "/mnt/somebody/secret.py", "line": 46, "name": "forward"},
 ]
 
 
