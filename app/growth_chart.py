@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from app.memory_growth import Measured, full_at, is_square, lengths, need
 from app.picture import Picture
-from app.style import Theme, capacity, kernel_colour, significant, template
+from app.style import Theme, capacity, kernel_colour, ratio, significant, template
 from profiler.run import DeviceInfo, Run
 
 TITLE = "How memory grows with S"
@@ -36,8 +36,9 @@ def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme
     chart.update_xaxes(title_text=f"{what} (log)", type="log", fixedrange=True, **_powers(drawn))
     chart.update_yaxes(title_text="memory at the peak (log)", type="log", fixedrange=True, **_sizes(chart, limit))
     points = "Dots: measured." if measured else "Nothing measured yet."
+    doubling = _doubling(named, drawn[-1] // 2)
     caption = (
-        f"Dashed: the tensors alive at the peak, from their sizes. {points} Diamonds: where the tensors alone fill "
+        f"Dashed: the tensors alive at the peak, from their sizes{doubling}. {points} Diamonds: where they alone fill "
         f"{'a GPU' if device is None else device.name}; context and workspaces fill it a little sooner."
     )
     return Picture(TITLE, caption, chart, ("model", *(("torch",) if measured else ())))
@@ -46,6 +47,16 @@ def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme
 def _largest_device(named: Sequence[tuple[str, Run]]) -> DeviceInfo | None:
     known = [run.device for _, run in named if run.device.memory_bytes is not None]
     return max(known, key=lambda device: device.memory_bytes or 0, default=None)
+
+
+def _doubling(named: Sequence[tuple[str, Run]], length: int) -> str:
+    """What twice the length costs, where curves are straight."""
+    found = {}
+    for name, run in named:
+        short, long = need(run.workload, length), need(run.workload, 2 * length)
+        if short and long:
+            found[name] = ratio(long / short)
+    return f"; twice the length takes {', '.join(f'{name} {times}' for name, times in found.items())}" if found else ""
 
 
 def _curve(chart: go.Figure, name: str, run: Run, drawn: Sequence[int], theme: Theme) -> None:

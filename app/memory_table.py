@@ -1,5 +1,6 @@
-"""Predicted against measured memory, part by part, for the two Runs of a page."""
+"""Memory in numbers: predicted against measured, part by part, and the longest sequences that fit."""
 
+from app.memory_growth import full_at
 from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, split
 from app.picture import Table
 from app.style import capacity
@@ -10,6 +11,8 @@ CAPTION = (
     "From the tensors up to the whole device; rows with = add up what is above. Predicted: the tensors' sizes, and "
     "where torch's caching allocator puts them if it starts empty."
 )
+USUAL_GIB = (16, 24, 40, 80)
+GIB = 2**30
 BY_NVML = (CONTEXT, OTHERS, DEVICE)
 
 
@@ -26,6 +29,22 @@ def predicted_and_measured(named: list[tuple[str, Run]]) -> Table:
         sources.append(("", *(source for *_, source in cells), ""))
     columns = [f"{name}, {kind}" for name, _ in named for kind in ("predicted", "measured")]
     return Table(TITLE, CAPTION, ("part", *columns, "what it is"), tuple(rows), tuple(reasons), tuple(sources))
+
+
+def where_it_ends(named: list[tuple[str, Run]]) -> Table:
+    """The longest S of each kernel on GPUs of usual sizes, and on the one that it ran on."""
+    own = dict.fromkeys((run.device.name, run.device.memory_bytes) for _, run in named if run.device.memory_bytes)
+    sizes = {f"{gib} GiB": gib * GIB for gib in USUAL_GIB} | {
+        f"{capacity(size)}, {name}": size for name, size in own if size is not None
+    }
+    rows = []
+    for name, run in named:
+        ends = [full_at(run.workload, size) for size in sizes.values()]
+        rows.append((name, *(f"{end:,}" if end is not None else "–" for end in ends), "model"))
+    caption = (
+        "The longest sequence whose tensors fit, context and workspaces left out. A dash: nothing up to 16M fills it."
+    )
+    return Table("Where memory ends", caption, ("kernel", *sizes, "source"), tuple(rows))
 
 
 def _why(name: str, splits: dict[str, dict[str, Part]]) -> str:

@@ -86,7 +86,9 @@ def test_points_come_from_runs_on_show_and_from_saved_ones(tmp_path: object) -> 
 
 def test_the_chart_has_dashed_curves_points_and_diamonds_on_the_limit() -> None:
     named = [("naive", fake_memory.naive_run()), ("flash", fake_memory.flash_run())]
-    chart = growth(named, [Measured("naive", 8192, 4.4e9, "NVIDIA H200")], LIGHT).chart
+    found = growth(named, [Measured("naive", 8192, 4.4e9, "NVIDIA H200")], LIGHT)
+    assert "twice the length takes naive 4.0×, flash 2.0×." in found.caption
+    chart = found.chart
     traces = {trace.name: trace for trace in chart.data}
     assert {traces[name].line.dash for name in ("naive", "flash")} == {"dash"}
     assert (list(traces["naive, measured"].x), list(traces["naive, measured"].y)) == ([8192], [4.4e9])

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import memory_pictures
+from app import memory_pictures, memory_sweep
 from app.memory_split import NO_HISTORY, split
 from app.memory_steps import REST, few, peak, steps
 from app.picture import Picture, Sheet, Table
@@ -215,6 +215,17 @@ def test_thinned_steps_keep_the_peak_and_every_byte() -> None:
     assert {name: size // MIB for name, size in found[2].alive.items()} == {"s": 2048, "p": 2048, REST: 160}
 
 
+def test_where_memory_ends_on_gpus_of_usual_sizes() -> None:
+    """16 GiB of naive: 64 S² + 16,384 S = 2³⁴ at S = 16,256; of flash: 2³⁴ / 16,448."""
+    table = item("Where memory ends")
+    assert isinstance(table, Table)
+    assert table.columns == ("kernel", "16 GiB", "24 GiB", "40 GiB", "80 GiB", "140 GiB, NVIDIA H200", "source")
+    assert [(row[0], row[1], row[5]) for row in table.rows] == [
+        ("naive", "16,256", "48,284"),
+        ("flash", "1,044,495", "9,119,649"),
+    ]
+
+
 def test_without_runs_it_says_what_to_do() -> None:
     assert view.sheet((), LIGHT) == Sheet(missing=view.EMPTY)
 
@@ -244,3 +255,18 @@ def test_page_draws_any_subset_of_runs() -> None:
             assert len(app.get("download_button")) == 2
             app.toggle(key="memory.own").set_value(True).run()
             assert not app.exception
+
+
+def test_more_lengths_are_measured_by_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(memory_sweep, "devices", lambda: {"cuda:0": fake_runs.H200})
+    monkeypatch.setattr(memory_sweep, "free_bytes", lambda device: 128 * GIB)
+    monkeypatch.setattr(memory_sweep.block_jobs, "start_sweep", lambda *asked: started.append(asked))
+    app = AppTest.from_function(_page, default_timeout=30)
+    app.session_state["runs"] = BOTH
+    app.run()
+    button = app.button(key="memory.measure")
+    assert button.label == "Measure naive to 16.0K, flash to 128K on NVIDIA H200, roughly 20 s"
+    button.click().run()
+    ((grid, device, _),) = started
+    assert grid.given["kernel"] == ("naive", "flash") and device == "cuda:0"

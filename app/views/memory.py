@@ -12,7 +12,7 @@ from app.memory_answer import figures, headline, shown
 from app.memory_growth import Measured
 from app.memory_pictures import peak_parts, timeline
 from app.memory_split import NO_HISTORY
-from app.memory_table import predicted_and_measured
+from app.memory_table import predicted_and_measured, where_it_ends
 from app.picture import Picture, Sheet, Table
 from app.selection import Comparison, compare
 from app.style import Theme
@@ -38,6 +38,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         growth(_kernels(found), measured, theme),
         timeline(named, theme) or _no_timeline(named),
         predicted_and_measured(named),
+        where_it_ends(_kernels(found)),
     )
     return Sheet(headline(found), figures(found), items)
 
@@ -58,6 +59,7 @@ def render(runs: tuple[Run, ...]) -> None:
         _growth(found, runs, colours)
     _timeline(named, colours)
     page.table(predicted_and_measured(named))
+    page.table(where_it_ends(_kernels(found)))
     with st.container(horizontal=True):
         page.link("overview", "The answer in one sentence")
         page.link("live_gpu", "Memory in use now")
