@@ -1,7 +1,7 @@
 """The peak of one Run part by part: as predicted, as measured, and why the two differ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.memory_steps import peak, title
 from app.style import capacity
@@ -44,16 +44,16 @@ SUMS = (ALLOCATED, RESERVED, DEVICE)
 class Part:
     """One part of the peak, in bytes; None where it is not known, then `reason` says why it was not measured.
 
-    `tensors` spells what it is made of, `label` names it by them; `difference` says why the two numbers differ,
-    `note` what is to be known of the measured one.
+    The tensors that each number is made of stand beside it, as far as they are known. `difference` says why the two
+    numbers differ, `note` what is to be known of the measured one.
     """
 
     name: str
     predicted: float | None
     measured: float | None
     reason: str = ""
-    tensors: str = ""
-    label: str = ""
+    predicted_tensors: Mapping[str, int] = field(default_factory=dict)
+    measured_tensors: Mapping[str, int] = field(default_factory=dict)
     difference: str = ""
     note: str = ""
 
@@ -76,7 +76,7 @@ def split(run: Run) -> tuple[Part, ...]:
     return (
         *parts,
         Part(ALLOCATED, fresh.allocated, total, reason, difference=_more(fresh.allocated, total, alive)),
-        Part(CACHED, told, cached, reason, label="cached by torch", difference=_more_cached(told, cached)),
+        Part(CACHED, told, cached, reason, difference=_more_cached(told, cached)),
         Part(RESERVED, fresh.reserved, reserved, reason),
         Part(CONTEXT, None, run.value("context_bytes"), _reason(run, "context_bytes")),
         Part(OTHERS, None, run.value("other_processes_bytes"), _reason(run, "other_processes_bytes")),
@@ -97,27 +97,20 @@ def largest_group(run: Run) -> tuple[float, list[str]]:
     work = run.workload
     predicted = peak_tensors(work.attention_kernel, work.problem, work.tile)
     sizes = predicted if run.memory is None else peak(run.memory).alive
-    groups: dict[str, list[str]] = {}
-    for name in sizes:
-        groups.setdefault(group(name), []).append(name)
-    found = max(groups.values(), key=lambda names: sum(sizes[name] for name in names))
-    return float(sum(sizes[name] for name in found)), [_spelled(name) for name in found]
+    found = max(_by_group(sizes).values(), key=lambda tensors: sum(tensors.values()))
+    return float(sum(found.values())), [spelled(name) for name in found]
 
 
 def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int]) -> list[Part]:
     names = (INPUT_PART, OUTPUT_PART, TEMPORARIES, WORKSPACE, OTHER)
-    predicted, measured = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    for name, size in sizes.items():
-        predicted[group(name)] += size
-    for name, size in alive.items():
-        measured[group(name)] += size
+    told, seen = (_by_group(tensors) for tensors in (sizes, alive))
     return [
         Part(
             name,
-            None if name in UNPREDICTED else predicted[name],
-            measured[name],
-            tensors=_list(sizes, name),
-            label=_label(sizes, name),
+            None if name in UNPREDICTED else float(sum(told.get(name, {}).values())),
+            float(sum(seen.get(name, {}).values())),
+            predicted_tensors=told.get(name, {}),
+            measured_tensors=seen.get(name, {}),
         )
         for name in names
     ]
@@ -126,13 +119,12 @@ def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int]) -> list[Part]:
 def _untold(run: Run, sizes: Mapping[str, int], total: float | None, reason: str) -> list[Part]:
     """Of a Run without history: its baseline, and what came on top of it as a whole."""
     before = run.value("baseline_allocated_bytes")
-    inputs = sum(size for name, size in sizes.items() if group(name) == INPUT_PART)
-    made = {name: size for name, size in sizes.items() if group(name) != INPUT_PART}
-    spelled = ", ".join(f"{title(name)} {capacity(size)}" for name, size in made.items())
+    inputs = _by_group(sizes)[INPUT_PART]
+    made = {name: size for name, size in sizes.items() if name not in inputs}
     fresh = None if before is None or total is None else total - before
     return [
-        Part(INPUT_PART, inputs, before, reason, _list(sizes, INPUT_PART), _label(sizes, INPUT_PART)),
-        Part(IN_PASS, sum(made.values()), fresh, reason, spelled, IN_PASS),
+        Part(INPUT_PART, sum(inputs.values()), before, reason, inputs),
+        Part(IN_PASS, sum(made.values()), fresh, reason, made),
     ]
 
 
@@ -144,16 +136,18 @@ def _whole_device(run: Run) -> Part:
     return Part(DEVICE, None, after, _reason(run, "device_memory_bytes"))
 
 
-def _list(sizes: Mapping[str, int], part: str) -> str:
-    return ", ".join(f"{title(name)} {capacity(size)}" for name, size in sizes.items() if group(name) == part)
+def _by_group(sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for name, size in sizes.items():
+        if size:
+            found.setdefault(group(name), {})[name] = size
+    return found
 
 
-def _label(sizes: Mapping[str, int], part: str) -> str:
-    return ", ".join(title(name) for name in sizes if group(name) == part) or part
-
-
-def _spelled(name: str) -> str:
-    return {WORKSPACE: CUBLAS, OTHER: "tensors without a name"}.get(name) or title(name)
+def spelled(name: str) -> str:
+    """A tensor's name, or that of what is none, as people write it."""
+    none = {WORKSPACE: CUBLAS, OTHER: "tensors without a name"}
+    return none.get(name) or (name if name in WHY else title(name))
 
 
 def _more(predicted: float, measured: float | None, alive: Mapping[str, int] | None) -> str:
@@ -164,7 +158,7 @@ def _more(predicted: float, measured: float | None, alive: Mapping[str, int] | N
     if measured < predicted:
         return f"{size} less than predicted"
     made = [name for name in (WORKSPACE, OTHER) if alive and alive.get(name)]
-    beyond = " and ".join(map(_spelled, made)) or "workspaces and rounding, which are not predicted"
+    beyond = " and ".join(map(spelled, made)) or "workspaces and rounding, which are not predicted"
     return f"{size} more: {beyond}"
 
 

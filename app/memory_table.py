@@ -1,7 +1,9 @@
 """Memory in numbers: predicted against measured, part by part, and the longest sequences that fit."""
 
+from collections.abc import Mapping
+
 from app.memory_growth import full_at
-from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, split
+from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
 from app.picture import Table
 from app.style import capacity
 from profiler.run import Run
@@ -56,8 +58,14 @@ def _cells(part: Part | None) -> tuple[tuple[str, str, str], tuple[str, str, str
     """Text, what is on hover, and source of the predicted and of the measured number."""
     if part is None:
         return (("", "", ""), ("", "", ""))
-    predicted = _cell(part.predicted, part.tensors, UNPREDICTED.get(part.name, ""), "model")
-    return predicted, _cell(part.measured, part.note, part.reason, "nvml" if part.name in BY_NVML else "torch")
+    told, seen = (_list(tensors) for tensors in (part.predicted_tensors, part.measured_tensors))
+    predicted = _cell(part.predicted, told, UNPREDICTED.get(part.name, ""), "model")
+    return predicted, _cell(part.measured, part.note or seen, part.reason, "nvml" if part.name in BY_NVML else "torch")
+
+
+def _list(tensors: Mapping[str, int]) -> str:
+    """The tensors of a part with their sizes, where there are several."""
+    return ", ".join(f"{spelled(name)} {capacity(size)}" for name, size in tensors.items()) if len(tensors) > 1 else ""
 
 
 def _cell(value: float | None, detail: str, reason: str, source: str) -> tuple[str, str, str]:

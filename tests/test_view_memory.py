@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import memory_pictures, memory_sweep
+from app import memory_bars, memory_sweep, memory_timeline
 from app.memory_split import NO_HISTORY, split
 from app.memory_steps import REST, few, peak, steps
 from app.picture import Picture, Sheet, Table
 from app.selection import compare
-from app.style import DARK, LIGHT
+from app.style import DARK, LIGHT, TENSOR
 from app.views import memory as view
 from profiler.memory_trace import MemoryBlock, MemoryEvent, MemorySegment, MemoryTrace
 from profiler.run import Measurement, Run
@@ -155,8 +155,9 @@ def test_bars_are_hatched_where_predicted() -> None:
     hatched = {trace.marker.pattern.shape for trace in figure.data}
     assert hatched == {None, "/"}
     solid = [trace for trace in figure.data if trace.marker.pattern.shape is None]
-    # GiB of naive: inputs, O, S and P, workspace, context; the others are too small or 0.
-    assert [round(trace.x[0], 4) for trace in solid] == [0.0938, 0.0312, 4.0, 0.0312, 0.4883]
+    # GiB of naive: Q, K, V, O, S, P, the workspace and the context, each in its colour.
+    assert [round(trace.x[0], 4) for trace in solid] == [0.0312] * 4 + [2.0, 2.0, 0.0312, 0.4883]
+    assert [trace.marker.color[0] for trace in solid][:6] == [TENSOR[name] for name in "qkvosp"]
     words = " ".join(note.text for note in figure.layout.annotations)
     assert "S, P 4.00 GiB" in words and "CUDA context 500 MiB" in words
 
@@ -170,7 +171,7 @@ def test_both_timelines_have_one_axis() -> None:
     assert {name for axis, name in areas if axis == "y2"} == {"Q", "K", "V", "O", "LSE"}
     assert list(areas["y", "S"].y) == [0, 2, 2, 2, 2, 0, 0, 0], "one more, to the end of the last step"
     assert figure.layout.xaxis.ticktext[3] == "+ P<br>softmax"
-    own = memory_pictures.timeline([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
+    own = memory_timeline.timeline([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
     assert own is not None and own.chart.layout.yaxis2.range[1] == pytest.approx(1.06 * 128.5)
 
 
@@ -200,7 +201,7 @@ def test_the_largest_history_is_drawn_at_once() -> None:
     ]
     run = dataclasses.replace(BOTH[1], id="large", memory=MemoryTrace((), tuple(pairs)))
     begun = time.process_time()
-    found = memory_pictures.timeline([("flash", run)], LIGHT)
+    found = memory_timeline.timeline([("flash", run)], LIGHT)
     assert found is not None and time.process_time() - begun < 5.0
     assert len(found.chart.to_json()) < 2_000_000
     assert len(found.chart.data) == 12 and found.chart.data[-1].name == "all smaller ones"
@@ -232,7 +233,7 @@ def test_without_runs_it_says_what_to_do() -> None:
 
 def test_several_runs_have_two_bars_each() -> None:
     runs = tuple(load(EXAMPLES / "ladder_8k.json"))
-    figure = memory_pictures.peak_parts(compare(runs), LIGHT).chart
+    figure = memory_bars.peak_parts(compare(runs), LIGHT).chart
     assert len(figure.layout.yaxis.ticktext) == 2 * len(runs)
 
 

@@ -9,10 +9,12 @@ from app import block_progress, memory_measured, memory_sweep, page
 from app.answer import pair
 from app.growth_chart import growth
 from app.memory_answer import figures, headline, shown
+from app.memory_bars import peak_parts
 from app.memory_growth import Measured
-from app.memory_pictures import peak_parts, timeline
 from app.memory_split import NO_HISTORY
 from app.memory_table import predicted_and_measured, where_it_ends
+from app.memory_timeline import TITLE as ALLOCATIONS
+from app.memory_timeline import timeline
 from app.picture import Picture, Sheet, Table
 from app.selection import Comparison, compare
 from app.style import Theme
@@ -121,4 +123,4 @@ def _no_timeline(named: list[tuple[str, Run]]) -> Table:
         events = run.find("allocator_events")
         rows.append((name, NO_HISTORY if events is None or events.value is not None else events.note))
     caption = "What each allocation and free left allocated, from torch's memory history."
-    return Table("Allocations of one pass", caption, ("run", "why there is none"), tuple(rows))
+    return Table(ALLOCATIONS, caption, ("run", "why there is none"), tuple(rows))
