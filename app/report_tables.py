@@ -18,6 +18,10 @@ HELD = frozenset(
         "peak_allocated_bytes",
         "peak_reserved_bytes",
         "nvml_memory_used_bytes",
+        "process_memory_bytes",
+        "context_bytes",
+        "other_processes_bytes",
+        "device_memory_bytes",
     }
 )
 SPELL: Mapping[str, Callable[[float], str]] = {

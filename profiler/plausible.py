@@ -9,6 +9,7 @@ import numpy as np
 from kernels.problem import TileConfig
 from kernels.schedule import DRAIN
 from profiler.codec import NotARun, PackedArray
+from profiler.plausible_memory import require_possible_memory
 
 if TYPE_CHECKING:
     from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
@@ -63,6 +64,8 @@ def require_plausible(run: "Run", place: str) -> None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
         _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
+    if run.memory is not None:
+        require_possible_memory(run.memory, f"{place}.memory")
 
 
 def require_possible_device(device: "DeviceInfo", place: str) -> None:
