@@ -70,6 +70,7 @@ SOURCE_BADGE = {
     "interpreter": "trace",
     "schedule": "schedule",
     "model": "model",
+    "datasheet": "datasheet",
 }
 
 
