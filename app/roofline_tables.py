@@ -10,20 +10,21 @@ from app.style import bandwidth, flop_rate, seconds, significant
 from profiler.roofline import ridge
 from profiler.run import Run
 
+BEYOND = 1.02  # of a copy's bandwidth: what two timings of the same may differ by
 NO_ENERGY = "Measured with the detail counters (--detail); this Run is without."
 
 
 def limits(found: Sequence[Work], title: str) -> Table:
-    """A row for each Run and launch: FLOP, intensities, FLOP/s, the lowest roof over it and how much of it is reached."""
+    """A row for each Run and launch: FLOP, intensities, FLOP/s, the lowest roof over it and the share of it reached."""
     rows = [_row(work) for work in found]
     columns = (
         *("run", "launch", "time", "FLOP", "HBM, FLOP/B", "L2↔SM, FLOP/B", "reached", "limited by", "share of it"),
         "energy",
     )
     caption = (
-        "FLOP of a Run: those that its problem needs, without hidden scores; of a launch: those that it makes. The roof "
-        "that limits is the lowest at these intensities; far below it something else holds the work back, such as "
-        "latency or exponentials."
+        "FLOP of a Run: those that its problem needs, without hidden scores; of a launch: those that it makes. Limited "
+        "by: the lowest roof at these intensities; far below it something else holds the work back, such as latency or "
+        "exponentials."
     )
     return Table(
         title, caption, columns,
@@ -50,7 +51,7 @@ def _row(work: Work) -> Row:
         *("–" if at[level] is None else significant(at[level] or 0.0) for level in (HBM, L2)),
         flop_rate(work.reached) if work.reached != 0 else "–",
         roof,
-        "–" if share is None else f"{percent(share)}{' ⚠' if share > 1 else ''}",
+        "–" if share is None else f"{percent(share)}{' ⚠' if share > BEYOND else ''}",
         "" if work.launch else joules(spent),
     )
     no_time = "" if work.seconds else "This Run holds no time." if time is None else time.note
@@ -63,7 +64,7 @@ def _row(work: Work) -> Row:
         no_energy,
     )
     sources = ("", "", "", work.flops_source, "", "", "", "", "", "" if spent is None else "nvml")
-    return texts, reasons, sources, (*(None,) * 8, share, None)
+    return texts, reasons, sources, (*(None,) * 8, share if share is None or share > BEYOND else min(share, 1.0), None)
 
 
 def _flop(value: float) -> str:
@@ -79,9 +80,9 @@ def _why_no_intensity(work: Work, level: str) -> str:
 
 def _beyond(work: Work) -> str:
     """What a share above a roof that was measured means; a peak that is passed has made its number doubtful before."""
-    if work.limited is None or work.limited[1] <= 1:
+    if work.limited is None or work.limited[1] <= BEYOND:
         return ""
-    return f"More than the {work.limited[0].name} reaches: a copy is what was tried, not a limit of nature."
+    return f"More than {work.limited[0].in_words}: a copy is what was tried, not a limit of nature."
 
 
 def energy(run: Run) -> tuple[float | None, str]:

@@ -7,13 +7,12 @@ from app.answer import pair, where
 from app.asked import conditions
 from app.level_table import percent
 from app.picture import Figure, Headline
-from app.roofline_tables import energy, joules
+from app.roofline_tables import BEYOND, energy, joules
 from app.roofline_work import Work
 from app.roofs import HBM, L2, Machine
 from app.selection import compare, title
 from app.style import bandwidth, flop_rate
 from profiler.run import Run
-
 
 FAR_BELOW = 1 / 3  # of the lowest roof: what reaches less is held back by something else
 
@@ -57,11 +56,11 @@ def _sentence(one: Spoken) -> str:
         why = "no roof of its GPU is known" if one.work.seconds else "its time is not known"
         return f"{one.title} cannot be held against a roof: {why}."
     roof, share = one.work.limited
-    if share > 1:
-        return f"{one.title} passes the {roof.name}: {percent(share)} of it."
+    if share > BEYOND:
+        return f"{one.title} passes {roof.in_words}: {percent(share)} of it."
     if share < FAR_BELOW:
-        return f"{one.title} stays far below every roof: {percent(share)} of the lowest, the {roof.name}."
-    return f"{one.title} is limited by {roof.level}: {percent(share)} of the {roof.name}."
+        return f"{one.title} stays far below every roof: {percent(share)} of the lowest, {roof.in_words}."
+    return f"{one.title} is limited by {roof.level}: {percent(share)} of {roof.in_words}."
 
 
 def _longest_launch(one: Spoken) -> str:
@@ -72,7 +71,7 @@ def _longest_launch(one: Spoken) -> str:
         return ""
     roof, share = longest.limited
     part = (longest.seconds or 0.0) / sum(work.seconds or 0.0 for work in timed)
-    return f"{one.title} spends {percent(part)} of its time in {longest.title}, at {percent(share)} of the {roof.name}."
+    return f"{one.title} spends {percent(part)} of its time in {longest.title}, at {percent(share)} of {roof.in_words}."
 
 
 def _unknown(machines: Sequence[Machine]) -> str:
@@ -92,7 +91,7 @@ def figures(said: Sequence[Spoken]) -> tuple[Figure, ...]:
 
 def _reached(one: Spoken) -> Figure:
     work, time = one.work, one.work.run.find("gpu_time_seconds")
-    detail = "" if work.limited is None else f"{percent(work.limited[1])} of the {work.limited[0].name}"
+    detail = "" if work.limited is None else f"{percent(work.limited[1])} of {work.limited[0].in_words}"
     missing = "This Run holds no time." if time is None else time.note
     reason = "" if work.reached is not None else work.doubt or missing
     return Figure(f"reached, {work.name}", flop_rate(work.reached), "" if time is None else time.source, detail, reason)

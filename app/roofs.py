@@ -30,6 +30,13 @@ class Roof:
         """False for what the vendor tells."""
         return self.source == "cuda-event"
 
+    @property
+    def in_words(self) -> str:
+        """Its rate as part of a sentence: HBM's copy bandwidth, the bfloat16 peak."""
+        if self.level == COMPUTE:
+            return f"the {self.name}"
+        return f"{self.level}'s {'copy' if self.is_measured else 'peak'} bandwidth"
+
 
 @dataclass(frozen=True)
 class Machine:

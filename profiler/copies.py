@@ -37,7 +37,7 @@ def hbm_copy(size: int, device: str) -> Copy:
     """
     source = _random(size, device)
     target = torch.empty_like(source)
-    words = f"{size >> 20} MiB of random float32 read, and as much written"
+    words = f"{size >> 20} MiB of random float32, read once and written once"
     return Copy(lambda: torch.neg(source, out=target), 2 * size, words)
 
 
@@ -49,10 +49,7 @@ def l2_copy(l2_bytes: int, sm_count: int, moved: int, device: str) -> Copy:
     turns = -(-moved // (2 * block_bytes * programs))
     source = _random(blocks * block_bytes, device)
     target = torch.empty_like(source)
-    words = (
-        f"{2 * blocks * block_bytes / 2**20:.3g} MiB of random float32, half of it read and half of it written, again "
-        "and again in one launch"
-    )
+    words = f"{blocks * block_bytes / 2**20:.3g} MiB of random float32, read and written again and again in one launch"
     return Copy(
         lambda: copy_in_turns[(programs,)](source, target, blocks, turns, BLOCK=BLOCK, num_warps=NUM_WARPS),
         2 * block_bytes * programs * turns,

@@ -56,7 +56,7 @@ def test_both_roofs_are_bytes_read_and_written_over_time(clock: Clock) -> None:
     assert (hbm.name, hbm.unit, hbm.source) == ("copy_bytes_per_second", "B/s", "cuda-event")
     assert hbm.value == pytest.approx(4e12) and hbm.spread == pytest.approx((4e12, 4e12))
     assert (l2.name, l2.value) == ("l2_copy_bytes_per_second", pytest.approx(6e12))
-    assert hbm.note == "a copy; bytes read and written together, median of 10 copies after 3 to warm up"
+    assert hbm.note == "a copy; both ways together, median of 10 after 3 to warm up"
     assert [(name, unit) for name, unit, _ in COUNTER.quantities] == [(m.name, m.unit) for m in (hbm, l2)]
 
 

@@ -43,7 +43,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     for gpu, work in found:
         of = f", {gpu.title}" if len(gpus) > 1 else ""
         items.append(_picture(gpu, work, of, theme))
-        tables += [limits(work, f"Which roof limits{of}"), roof_table(gpu.roofs, gpu.runs, f"Roofs{of}")]
+        tables += [limits(work, f"Which roof limits what{of}"), roof_table(gpu.roofs, gpu.runs, f"Roofs{of}")]
     said = spoken(shown, found)
     note = _left_out(len(every), len(on_gpu), len(shown))
     return Sheet(headline(said, gpus, note), figures(said), (*items, *tables))

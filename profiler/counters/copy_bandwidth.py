@@ -62,7 +62,7 @@ def _rate(name: str, copy: Copy) -> Measurement:
         events.append((start, end))
     torch.cuda.synchronize()
     rates = tuple(copy.moved / (start.elapsed_time(end) * 1e-3) for start, end in events)
-    note = f"{copy.words}; bytes read and written together, median of {PASSES} copies after {WARM_UP} to warm up"
+    note = f"{copy.words}; both ways together, median of {PASSES} after {WARM_UP} to warm up"
     return Measurement(name, statistics.median(rates), "B/s", "cuda-event", note, spread_of(rates))
 
 
