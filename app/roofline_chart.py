@@ -43,7 +43,7 @@ class Name:
 
 def roofline(found: Sequence[Work], roofs: Sequence[Roof], theme: Theme) -> go.Figure:
     """Roofs as lines, solid where measured; a Run filled at its HBM intensity and open at L2's, launches small."""
-    known = [roof for roof in roofs if roof.rate is not None]
+    known = _drawn(roofs)
     marks = _marks(found)
     frame = _frame(marks, known)
     figure = go.Figure(layout={"template": template(theme), "height": HEIGHT, "showlegend": False})
@@ -68,6 +68,13 @@ def roofline(found: Sequence[Work], roofs: Sequence[Roof], theme: Theme) -> go.F
     figure.update_xaxes(title="arithmetic intensity, FLOP/B, log axis", **_axis(frame.x, lambda at: f"{at:,g}"))
     figure.update_yaxes(title="FLOP/s, log axis", **_axis(frame.y, lambda at: re.sub(r"\.0+ ", " ", flop_rate(at))))
     return figure
+
+
+def _drawn(roofs: Sequence[Roof]) -> list[Roof]:
+    """Those that are known; of L2 the one that counts."""
+    known = [roof for roof in roofs if roof.rate is not None]
+    within_l2 = [roof for roof in known if roof.level == L2]
+    return [roof for roof in known if roof.level != L2 or roof is within_l2[0]]
 
 
 def _marks(found: Sequence[Work]) -> list[Mark]:

@@ -82,7 +82,7 @@ def _beyond(work: Work) -> str:
     """What a share above a roof that was measured means; a peak that is passed has made its number doubtful before."""
     if work.limited is None or work.limited[1] <= BEYOND:
         return ""
-    return f"More than {work.limited[0].in_words}: a copy is what was tried, not a limit of nature."
+    return f"More than {work.limited[0].in_words}, which is what was tried and no limit of nature."
 
 
 def energy(run: Run) -> tuple[float | None, str]:
@@ -114,7 +114,7 @@ def roof_table(roofs: Sequence[Roof], runs: Sequence[Run], title: str) -> Table:
         reasons.append(("", told if roof.rate is None else "", "", "", ""))
     others = "".join(f" {run.workload.kernel}: {why}." for run in runs if (why := why_other_peak(run)))
     caption = (
-        "Bytes read and written together. A copy is the most that was seen, the peak what the memory's pins or the "
+        "Of a copy, bytes read and written together. Copies and reads were timed on this GPU; peaks are what pins and "
         f"vendor allow.{others}"
     )
     columns = ("roof", "rate", "ridge, FLOP/B", "how it was obtained", "source")

@@ -86,7 +86,7 @@ def _unknown(machines: Sequence[Machine]) -> str:
 def figures(said: Sequence[Spoken]) -> tuple[Figure, ...]:
     """FLOP/s of each, the bandwidths that a copy reaches, and energy."""
     machine = said[0].machine
-    return (*map(_reached, said), *(_copy(machine, level) for level in (HBM, L2)), _energy(said))
+    return (*map(_reached, said), *(_bandwidth(machine, level) for level in (HBM, L2)), _energy(said))
 
 
 def _reached(one: Spoken) -> Figure:
@@ -97,15 +97,16 @@ def _reached(one: Spoken) -> Figure:
     return Figure(f"reached, {work.name}", flop_rate(work.reached), "" if time is None else time.source, detail, reason)
 
 
-def _copy(machine: Machine, level: str) -> Figure:
-    """The measured roof of a level, as a share of the peak where there is one."""
-    copy = next(roof for roof in machine.roofs if roof.level == level and roof.is_measured)
-    peak = next((roof.rate for roof in machine.roofs if roof.level == level and not roof.is_measured), None)
-    if copy.rate is None:
-        beside = f"; the peak is {bandwidth(peak)}" if peak else ""
-        return Figure(copy.name, "–", copy.source, reason=f"{copy.told[:1].upper()}{copy.told[1:]}{beside}.")
-    detail = f"{percent(copy.rate / peak)} of the peak, {bandwidth(peak)}" if peak else "read and written together"
-    return Figure(copy.name, bandwidth(copy.rate), copy.source, detail)
+def _bandwidth(machine: Machine, level: str) -> Figure:
+    """The measured roof of a level that counts, beside the level's other ones."""
+    first, *others = [roof for roof in machine.roofs if roof.level == level]
+    known = [roof for roof in others if roof.rate]
+    beside = ", ".join(f"{roof.name.removeprefix(level).strip()} {bandwidth(roof.rate)}" for roof in known)
+    if first.rate is None:
+        told = f"{first.told[:1].upper()}{first.told[1:]}"
+        return Figure(first.name, "–", first.source, reason=f"{told}{beside and f'; {beside}'}.")
+    shares = [f"{percent(first.rate / roof.rate)} of the " for roof in known if roof.rate and not roof.is_measured]
+    return Figure(first.name, bandwidth(first.rate), first.source, "".join(shares) + beside)
 
 
 def _energy(said: Sequence[Spoken]) -> Figure:

@@ -1,4 +1,4 @@
-"""The roofs of one GPU: bandwidths that a copy reached and that its memory has at most, and compute peaks by dtype."""
+"""The roofs of one GPU: bandwidths that copies reached and that its memory has at most, and compute peaks by dtype."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class Roof:
 
     @property
     def in_words(self) -> str:
-        """Its rate as part of a sentence: HBM's copy bandwidth, the bfloat16 peak."""
+        """Its rate as part of a sentence: HBM's copy bandwidth, HBM's peak bandwidth, the bfloat16 peak."""
         if self.level == COMPUTE:
             return f"the {self.name}"
-        return f"{self.level}'s {'copy' if self.is_measured else 'peak'} bandwidth"
+        return f"{self.level}'s {self.name.removeprefix(self.level).strip()} bandwidth"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Machine:
     roofs: tuple[Roof, ...]
 
     def over(self, run: Run) -> dict[str, Roof]:
-        """The known roof of each level for a Run: a copy's bandwidth before the peak, and its own dtype's peak."""
+        """The first known roof of each level for a Run, and its own dtype's peak."""
         found: dict[str, Roof] = {}
         for roof in self.roofs:
             is_its = not roof.dtypes or run.workload.problem.dtype in roof.dtypes
@@ -81,21 +81,28 @@ def _identity(device: DeviceInfo) -> tuple[object, ...]:
 
 
 def roofs_of(runs: Sequence[Run]) -> tuple[Roof, ...]:
-    """The roofs of the GPU that all these Runs were made on; of each level the lowest, and most telling, first."""
+    """The roofs of the GPU that all these Runs were made on; of each level the one that counts first.
+
+    Of HBM that is what a copy reached, before what no work reaches; of L2 the faster of copying and reading.
+    """
     device = runs[-1].device
     peak, told = device.peak_hbm_bytes_per_second, device.peak_hbm_source or "these Runs do not tell it"
     # NVML tells clock and bus width; the rate is their product.
     source = "datasheet" if told == "datasheet" else "model"
+    within_l2 = [
+        _reached(L2, "L2 copy", "l2_copy_bytes_per_second", runs, None),
+        _reached(L2, "L2 read", "l2_read_bytes_per_second", runs, None),
+    ]
     return (
-        _copy(HBM, "HBM copy", "copy_bytes_per_second", runs, peak),
+        _reached(HBM, "HBM copy", "copy_bytes_per_second", runs, peak),
         Roof(HBM, "HBM peak", peak, source, told),
-        _copy(L2, "L2 copy", "l2_copy_bytes_per_second", runs, None),
+        *sorted(within_l2, key=lambda roof: -(roof.rate or 0.0)),
         *_peaks(device, runs),
     )
 
 
-def _copy(level: str, name: str, quantity: str, runs: Sequence[Run], peak: float | None) -> Roof:
-    """The best that a copy reached beside any of the Runs: what lowered it elsewhere is no property of the GPU."""
+def _reached(level: str, name: str, quantity: str, runs: Sequence[Run], peak: float | None) -> Roof:
+    """The best that was reached beside any of the Runs: what lowered it elsewhere is no property of the GPU."""
     found = [part for run in runs if (part := run.find(quantity)) is not None]
     values = [part for part in found if part.value is not None]
     if not values:

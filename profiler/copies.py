@@ -1,7 +1,4 @@
-"""Copies whose bandwidths are the memory roofs of a GPU: one through HBM, and one that never leaves L2.
-
-Both count each byte read and each byte written.
-"""
+"""Work whose bandwidth is a memory roof of a GPU: a copy through HBM, and a copy and a read that never leave L2."""
 
 # As in kernels/*/kernel.py: what a Triton kernel takes has no Python type.
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-incomplete-defs=False
@@ -14,23 +11,25 @@ import triton
 import triton.language as tl
 
 ELEMENT_BYTES = 4
-BLOCK = 4096  # elements that a program of the L2 copy moves at once
+BLOCK = 4096  # elements that a program within L2 moves at once
+BLOCK_BYTES = BLOCK * ELEMENT_BYTES
 NUM_WARPS = 8
 PROGRAMS_OF_AN_SM = 4
-# Of an L2: what both sides of the copy take together. An H200's L2 is two halves, and each keeps what its SMs read.
+# Of an L2: what the working set takes, both sides of a copy together. An H200's L2 is two halves, and each keeps what
+# its SMs read.
 SHARE_OF_L2 = 4
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A copy ready to launch; one launch reads and writes `moved` bytes together. `words` say how."""
+class Traffic:
+    """Work ready to launch; one launch reads and writes `moved` bytes together. `words` say how."""
 
     launch: Callable[[], object]
     moved: int
     words: str
 
 
-def hbm_copy(size: int, device: str) -> Copy:
+def hbm_copy(size: int, device: str) -> Traffic:
     """`size` bytes of random float32, read once and written once with the sign flipped, as torch does it.
 
     A plain copy may go to the copy engine instead of the SMs.
@@ -38,22 +37,32 @@ def hbm_copy(size: int, device: str) -> Copy:
     source = _random(size, device)
     target = torch.empty_like(source)
     words = f"{size >> 20} MiB of random float32, read once and written once"
-    return Copy(lambda: torch.neg(source, out=target), 2 * size, words)
+    return Traffic(lambda: torch.neg(source, out=target), 2 * size, words)
 
 
-def l2_copy(l2_bytes: int, sm_count: int, moved: int, device: str) -> Copy:
+def l2_copy(l2_bytes: int, sm_count: int, moved: int, device: str) -> Traffic:
     """At least `moved` bytes read and written within a working set of 1 / SHARE_OF_L2 of L2, in one launch."""
-    block_bytes = BLOCK * ELEMENT_BYTES
-    blocks = max(1, l2_bytes // SHARE_OF_L2 // 2 // block_bytes)
-    programs = sm_count * PROGRAMS_OF_AN_SM
-    turns = -(-moved // (2 * block_bytes * programs))
-    source = _random(blocks * block_bytes, device)
+    blocks, programs = max(1, l2_bytes // SHARE_OF_L2 // 2 // BLOCK_BYTES), sm_count * PROGRAMS_OF_AN_SM
+    turns = -(-moved // (2 * BLOCK_BYTES * programs))
+    source = _random(blocks * BLOCK_BYTES, device)
     target = torch.empty_like(source)
-    words = f"{blocks * block_bytes / 2**20:.3g} MiB of random float32, read and written again and again in one launch"
-    return Copy(
+    return Traffic(
         lambda: copy_in_turns[(programs,)](source, target, blocks, turns, BLOCK=BLOCK, num_warps=NUM_WARPS),
-        2 * block_bytes * programs * turns,
-        words,
+        2 * BLOCK_BYTES * programs * turns,
+        f"{source.nbytes / 2**20:.3g} MiB of random float32, read and written again and again in one launch",
+    )
+
+
+def l2_read(l2_bytes: int, sm_count: int, moved: int, device: str) -> Traffic:
+    """As l2_copy, but read only: what attention asks of L2 is nearly all reads, and L2 serves them another way."""
+    blocks, programs = max(1, l2_bytes // SHARE_OF_L2 // BLOCK_BYTES), sm_count * PROGRAMS_OF_AN_SM
+    turns = -(-moved // (BLOCK_BYTES * programs))
+    source = _random(blocks * BLOCK_BYTES, device)
+    sums = torch.empty(programs, dtype=torch.float32, device=device)
+    return Traffic(
+        lambda: read_in_turns[(programs,)](source, sums, blocks, turns, BLOCK=BLOCK, num_warps=NUM_WARPS),
+        BLOCK_BYTES * programs * turns,
+        f"{source.nbytes / 2**20:.3g} MiB of random float32, read again and again in one launch",
     )
 
 
@@ -70,6 +79,18 @@ def copy_in_turns(source_ptr, target_ptr, blocks, turns, BLOCK: tl.constexpr):
         at = block * BLOCK + tl.arange(0, BLOCK)
         # .cg passes L1 by: all SMs' L1 together would hold the whole working set.
         tl.store(target_ptr + at, tl.load(source_ptr + at, cache_modifier=".cg"))
+
+
+@triton.jit
+def read_in_turns(source_ptr, sums_ptr, blocks, turns, BLOCK: tl.constexpr):
+    """The same blocks in the same order, added up: sums [programs], without which no load would be left."""
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for turn in range(turns):
+        block = (program + turn * programs) % blocks
+        acc += tl.load(source_ptr + block * BLOCK + tl.arange(0, BLOCK), cache_modifier=".cg")
+    tl.store(sums_ptr + program, tl.sum(acc))
 
 
 def _random(size: int, device: str) -> torch.Tensor:

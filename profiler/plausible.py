@@ -23,7 +23,7 @@ MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute
 MAX_WARPS_OF_AN_SM = 1_024
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
-ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second")
+ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
 PASS_RATIO, PASS_SLACK = 3.0, 1e-3  # between one pass as sampled and the median of the timed ones; s
 # What a name ends with when it says its unit; the longer end first.

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from time import perf_counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from profiler.bench import Load
-from profiler.copies import Copy
+from profiler.copies import Traffic
 from profiler.counter import Unavailable
 from profiler.counters import copy_bandwidth
 from profiler.counters.copy_bandwidth import COUNTER, PASSES, WARM_UP, measure
@@ -24,12 +25,12 @@ class Clock:
         self.launches = 0
         self.factor = iter([1.0] * 1000)
 
-    def copy(self, moved: int, seconds: float) -> Copy:
+    def copy(self, moved: int, seconds: float) -> Traffic:
         def launch() -> None:
             self.launches += 1
             self.now += seconds * next(self.factor)
 
-        return Copy(launch, moved, "a copy")
+        return Traffic(launch, moved, "a copy")
 
     def event(self, enable_timing: bool) -> SimpleNamespace:
         made = SimpleNamespace(at=None)
@@ -45,39 +46,44 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     for name in ("_sleep", "synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     monkeypatch.setattr(copy_bandwidth, "hbm_copy", lambda size, device: clock.copy(2 * size, 2 * size / 4e12))
-    monkeypatch.setattr(copy_bandwidth, "l2_copy", lambda l2, sms, moved, device: clock.copy(moved, moved / 6e12))
+    within = {"l2_copy_bytes_per_second": 6e12, "l2_read_bytes_per_second": 7e12}
+    makers = {
+        name: lambda l2, sms, moved, device, rate=rate: clock.copy(moved, moved / rate) for name, rate in within.items()
+    }
+    monkeypatch.setattr(copy_bandwidth, "WITHIN_L2", makers)
     copy_bandwidth._measured.cache_clear()
     yield clock
     copy_bandwidth._measured.cache_clear()
 
 
-def test_both_roofs_are_bytes_read_and_written_over_time(clock: Clock) -> None:
-    hbm, l2 = measure(Load(H200)).measurements
+def test_roofs_are_bytes_read_and_written_over_time(clock: Clock) -> None:
+    hbm, l2, read = measure(Load(H200)).measurements
     assert (hbm.name, hbm.unit, hbm.source) == ("copy_bytes_per_second", "B/s", "cuda-event")
     assert hbm.value == pytest.approx(4e12) and hbm.spread == pytest.approx((4e12, 4e12))
     assert (l2.name, l2.value) == ("l2_copy_bytes_per_second", pytest.approx(6e12))
-    assert hbm.note == "a copy; both ways together, median of 10 after 3 to warm up"
-    assert [(name, unit) for name, unit, _ in COUNTER.quantities] == [(m.name, m.unit) for m in (hbm, l2)]
+    assert (read.name, read.value) == ("l2_read_bytes_per_second", pytest.approx(7e12))
+    assert hbm.note == "a copy; median of 10 after 3 to warm up, once in a worker process"
+    assert [(name, unit) for name, unit, _ in COUNTER.quantities] == [(m.name, m.unit) for m in (hbm, l2, read)]
 
 
 def test_a_slow_copy_does_not_move_the_median(clock: Clock) -> None:
     clock.factor = iter([*[1.0] * WARM_UP, 5.0, *[1.0] * 1000])
-    hbm, _ = measure(Load(H200)).measurements
+    hbm, *_ = measure(Load(H200)).measurements
     assert hbm.value == pytest.approx(4e12)
 
 
 def test_they_are_measured_once_in_a_process(clock: Clock) -> None:
     first = measure(Load(H200))
-    assert clock.launches == 2 * (WARM_UP + PASSES)
-    assert measure(Load(H200)) is first and clock.launches == 2 * (WARM_UP + PASSES)
+    assert clock.launches == 3 * (WARM_UP + PASSES)
+    assert measure(Load(H200)) is first and clock.launches == 3 * (WARM_UP + PASSES)
     measure(Load(replace(H200, device="cuda:1")))
-    assert clock.launches == 4 * (WARM_UP + PASSES)
+    assert clock.launches == 6 * (WARM_UP + PASSES)
 
 
 def test_a_smaller_copy_where_the_large_one_does_not_fit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def full(size: int, device: str) -> Copy:
+    def full(size: int, device: str) -> Traffic:
         asked.append(size)
         if size > 2**28:
             raise torch.OutOfMemoryError
@@ -89,7 +95,7 @@ def test_a_smaller_copy_where_the_large_one_does_not_fit(clock: Clock, monkeypat
 
 
 def test_without_room_it_says_what_to_do_and_tries_again_later(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(size: int, device: str) -> Copy:
+    def full(size: int, device: str) -> Traffic:
         raise torch.OutOfMemoryError
 
     with monkeypatch.context() as held:
@@ -100,9 +106,9 @@ def test_without_room_it_says_what_to_do_and_tries_again_later(clock: Clock, mon
 
 
 def test_an_l2_of_unknown_size_is_a_reason_and_no_guess(clock: Clock) -> None:
-    hbm, l2 = measure(Load(replace(H200, l2_bytes=None))).measurements
-    assert hbm.value is not None and l2.value is None
-    assert l2.note == "the size of its L2 is not known of NVIDIA H200"
+    hbm, l2, read = measure(Load(replace(H200, l2_bytes=None))).measurements
+    assert hbm.value is not None and l2.value is None and read.value is None
+    assert l2.note == read.note == "the size of its L2 is not known of NVIDIA H200"
 
 
 def test_reasons_and_order() -> None:
@@ -118,10 +124,11 @@ def test_on_this_gpu() -> None:
     torch.cuda.synchronize()
     copy_bandwidth._measured.cache_clear()
     before = torch.cuda.memory_reserved()
-    hbm, l2 = measure(Load(device)).measurements
-    print(f"\n{hbm}\n{l2}")
-    assert hbm.value is not None and l2.value is not None
+    begin = perf_counter()
+    hbm, l2, read = measure(Load(device)).measurements
+    print(f"\n{perf_counter() - begin:.3f} s\n{hbm}\n{l2}\n{read}")
+    assert hbm.value is not None and l2.value is not None and read.value is not None
     if device.peak_hbm_bytes_per_second is not None:
         assert 0.7 * device.peak_hbm_bytes_per_second < hbm.value < device.peak_hbm_bytes_per_second
-    assert l2.value > 1.1 * hbm.value
+    assert min(l2.value, read.value) > 1.1 * hbm.value
     assert torch.cuda.memory_reserved() <= before

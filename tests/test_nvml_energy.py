@@ -43,6 +43,9 @@ class Board:
     def synchronize(self) -> None:
         self.now = max(self.now, self.free_at)
 
+    def timed_pass(self) -> SimpleNamespace:
+        return SimpleNamespace(seconds=self.seconds)
+
     def mark(self) -> SimpleNamespace:
         when = max(self.now, self.free_at)
 
@@ -108,6 +111,15 @@ def test_a_pass_that_is_longer_than_the_window(attach) -> None:
     """0.7 s: at 500 W 350 J."""
     (found,) = measure(attach(Board(0.7, 0.1))).measurements
     assert found.value == pytest.approx(350.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("host_seconds", "waits"), [(10e-6, False), (300e-6, True)])
+def test_a_gpu_that_waits_for_the_host_is_told(attach, host_seconds: float, waits: bool) -> None:
+    """Passes of 0.2 ms, launched every 0.3 ms, leave the GPU idle a third of the time: more joules a pass."""
+    (found,) = measure(attach(Board(2e-4, host_seconds=host_seconds))).measurements
+    assert ("the GPU's wait counts" in found.note) == waits
+    expected = BUSY_WATTS * 2e-4 + (IDLE_WATTS * 1e-4 if waits else 0)
+    assert found.value == pytest.approx(expected, rel=0.05)
 
 
 def test_a_counter_that_stands_still_is_a_reason(attach) -> None:

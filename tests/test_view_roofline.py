@@ -23,11 +23,14 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 COPY, L2_COPY = 4.2e12, 6e12
 
 
-def with_roofs(run: Run, copy: float = COPY, l2: float = L2_COPY, energy: float | None = None) -> Run:
+def with_roofs(
+    run: Run, copy: float = COPY, l2: float = L2_COPY, l2_read: float = 5.5e12, energy: float | None = None
+) -> Run:
     """The Run with what the GPU's copies reached, and with the energy of a pass."""
     found = [
         Measurement("copy_bytes_per_second", copy, "B/s", "cuda-event", "1024 MiB"),
         Measurement("l2_copy_bytes_per_second", l2, "B/s", "cuda-event", "7.5 MiB"),
+        Measurement("l2_read_bytes_per_second", l2_read, "B/s", "cuda-event", "15 MiB"),
     ]
     if energy is not None:
         found.append(Measurement("energy_joules", energy, "J", "nvml", "the whole board"))
@@ -121,7 +124,7 @@ def test_five_figures(pair_of_runs: tuple[Run, Run]) -> None:
     shown = roofline.sheet(pair_of_runs, LIGHT).figures
     assert [figure.value for figure in shown] == ["429 TFLOP/s", "85.9 TFLOP/s", "4.20 TB/s", "6.00 TB/s", "610 mJ"]
     assert [figure.source for figure in shown] == ["cuda-event", "cuda-event", "cuda-event", "cuda-event", "nvml"]
-    assert shown[2].detail == "87% of the peak, 4.81 TB/s"
+    assert shown[2].detail == "87% of the peak 4.81 TB/s" and shown[3].detail == "read 5.50 TB/s"
     assert shown[4].detail == "of a pass, naive 3.10 J"
 
 
@@ -134,7 +137,7 @@ def test_what_limits_what_with_sources_and_reasons(pair_of_runs: tuple[Run, Run]
     assert (naive["HBM, FLOP/B"], naive["L2↔SM, FLOP/B"], naive["reached"]) == ("42.0", "35.5", "85.9 TFLOP/s")
     assert scale["share of it"] == "105% ⚠" and scale["energy"] == ""
     place = list(found).index("naive scale")
-    assert table.reasons[place][8].startswith("More than HBM's copy bandwidth: a copy is what was tried")
+    assert table.reasons[place][8].startswith("More than HBM's copy bandwidth, which is what was tried")
     assert table.reasons[place][5] == "This Run holds no l2_sm_bytes."
     assert table.sources[0][3] == "model" and table.sources[place][3] == "schedule" and table.sources[0][9] == "nvml"
     assert table.fills[place][8] is not None and table.fills[place][8] > BEYOND
@@ -147,9 +150,10 @@ def test_roofs_with_their_ridges(pair_of_runs: tuple[Run, Run]) -> None:
         ("HBM copy", "4.20 TB/s", "235"),
         ("HBM peak", "4.81 TB/s", "205"),
         ("L2 copy", "6.00 TB/s", "165"),
+        ("L2 read", "5.50 TB/s", "180"),
         ("bfloat16 peak", "989 TFLOP/s", ""),
     ]
-    assert [row[4] for row in table.rows] == ["cuda-event", "model", "cuda-event", "datasheet"]
+    assert [row[4] for row in table.rows] == ["cuda-event", "model", "cuda-event", "cuda-event", "datasheet"]
 
 
 def test_points_and_roofs_of_the_picture(pair_of_runs: tuple[Run, Run]) -> None:
@@ -172,11 +176,11 @@ def test_roofs_that_were_not_measured_are_said_and_never_made_up() -> None:
     sheet = roofline.sheet((naive_run(), flash_run()), LIGHT)
     assert sheet.headline is not None
     assert sheet.headline.sentence.endswith("Naive is limited by HBM: 42% of HBM's peak bandwidth.")
-    assert "Not known: HBM copy, L2 copy; why is below. HBM is held against its peak." in sheet.headline.detail
+    assert "Not known: HBM copy, L2 copy, L2 read; why is below. HBM is held against its peak." in sheet.headline.detail
     assert {"HBM copy", "L2 copy"}.isdisjoint(traces(sheet))
     told = tables(sheet)["Roofs"]
     assert told.rows[0][:2] == ("HBM copy", "–") and "run one of them again" in told.reasons[0][1]
-    assert sheet.figures[2].value == "–" and "the peak is 4.81 TB/s" in sheet.figures[2].reason
+    assert sheet.figures[2].value == "–" and sheet.figures[2].reason.endswith("run one of them again; peak 4.81 TB/s.")
     assert sheet.figures[4].reason == NO_ENERGY
 
 
@@ -223,6 +227,20 @@ def test_the_best_copy_of_one_gpu_is_its_roof() -> None:
     assert tables(sheet)["Roofs"].rows[0][1] == "4.20 TB/s"
 
 
+def test_the_faster_of_copying_and_reading_is_the_roof_of_l2() -> None:
+    """8.5 GB L2↔SM in 1.28 ms are 6.64 TB/s, 95% of 7."""
+    run = with_roofs(flash_run(), l2_read=7e12)
+    sheet = roofline.sheet((run,), LIGHT)
+    assert [row[0] for row in tables(sheet)["Roofs"].rows][2:4] == ["L2 read", "L2 copy"]
+    assert "L2 read" in traces(sheet) and "L2 copy" not in traces(sheet)
+    crowded = changed(run, "l2_sm_bytes", 8.5e9)
+    work = work_of(crowded)["flash", None]
+    assert work.limited is not None and work.limited[0].name == "L2 read"
+    assert work.limited[1] == pytest.approx(8.5e9 / 1.28e-3 / 7e12)
+    said = roofline.sheet((crowded,), LIGHT).headline
+    assert said is not None and said.sentence == "Flash is limited by L2: 95% of L2's read bandwidth."
+
+
 def test_gpus_are_not_mixed() -> None:
     """Two of a kind in one machine have two rooflines, and another model has its own dtype's peak."""
     other = replace(H200, device="cuda:1")
@@ -243,7 +261,7 @@ def test_each_dtype_has_its_own_peak() -> None:
     single = changed(with_roofs(flash_run(problem, run_id="single")), "gpu_time_seconds", 4e-4)
     half = with_roofs(flash_run(replace(problem, dtype="float16"), run_id="half"))
     sheet = roofline.sheet((single, half), LIGHT)
-    assert [row[:2] for row in tables(sheet)["Roofs"].rows[3:]] == [
+    assert [row[:2] for row in tables(sheet)["Roofs"].rows[4:]] == [
         ("float32 peak", "67.0 TFLOP/s"),
         ("float16 peak", "989 TFLOP/s"),
     ]

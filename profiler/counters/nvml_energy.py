@@ -20,6 +20,7 @@ POLL_SECONDS = 0.002  # between two looks at the counter: at every border of sho
 REFRESH_SECONDS = 0.1  # the slowest that drivers refresh the counter
 REFRESHES = 10  # that a window holds, where passes are too long to see the counter step
 STUCK_SECONDS = 2.0
+HOST_BOUND = 1.3  # times as long as a pass that was queued beforehand: clocks fall under load too, but not so far
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,16 @@ def measure(load: Load) -> Reading:
             gpu = gpu_handle(nvml, load.device)
             found = energy_window(load, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * 1e-3)
             others = neighbours(nvml, gpu)
+            alone = load.timed_pass()
+            load.synchronize()
     except NoGpu as reason:
         raise Unavailable(str(reason)) from reason
+    late = found.seconds / found.passes > HOST_BOUND * alone.seconds
+    host = "; the host launches passes slower than the GPU runs them, and the GPU's wait counts" if late else ""
     note = (
         f"{found.joules:.4g} J over {found.passes} passes in {found.seconds * 1e3:.0f} ms "
         f"({found.joules / found.seconds:.0f} W); the whole board, idle power included; passes run back to back, so L2 "
-        f"as each leaves it to the next{others and f'; {others}'}"
+        f"as each leaves it to the next{host}{others and f'; {others}'}"
     )
     return Reading((Measurement("energy_joules", found.joules / found.passes, "J", "nvml", note),))
 
