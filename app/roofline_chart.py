@@ -78,14 +78,18 @@ def _drawn(roofs: Sequence[Roof]) -> list[Roof]:
 
 
 def _marks(found: Sequence[Work]) -> list[Mark]:
-    """Runs, then launches, at their HBM intensity; then Runs at L2's, named only where they have no other."""
+    """Runs, then launches, at their HBM intensity; then Runs at L2's, named only where they have no other.
+
+    Of several Runs' launches those of the last are named: the same name twice would not say whose it is.
+    """
     works = sorted((work for work in found if work.reached), key=lambda work: work.launch is not None)
+    split = works[-1].run if works and works[-1].launch else None
     marks = []
     for level in (HBM, L2):
         for work in works:
             at, reached = work.intensity(level), work.reached
             if at and reached and (level == HBM or work.launch is None):
-                is_named = level == HBM or not work.intensity(HBM)
+                is_named = work.run is split if work.launch else level == HBM or not work.intensity(HBM)
                 marks.append(Mark(work, level, (at, reached), work.title if is_named else ""))
     return marks
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.problem_names import named
 from app.style import bandwidth
 from profiler.device import compute_peak
 from profiler.run import DeviceInfo, Run
@@ -59,20 +60,19 @@ class Machine:
         return found
 
 
-def machines(runs: Sequence[Run], names: Sequence[str]) -> tuple[Machine, ...]:
+def machines(runs: Sequence[Run]) -> tuple[Machine, ...]:
     """The GPUs that Runs were made on, each with its own roofs; Runs of a CPU are left out."""
-    groups: dict[tuple[object, ...], list[tuple[Run, str]]] = {}
-    for run, name in zip(runs, names, strict=True):
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
         if run.device.compute_capability is not None:
-            groups.setdefault(_identity(run.device), []).append((run, name))
-    found = []
-    for number, group in enumerate(groups.values()):
-        devices = [members[0][0].device for members in groups.values()]
-        alike = sum(device.name == devices[number].name for device in devices)
-        title = f"{devices[number].name} ({number + 1})" if alike > 1 else devices[number].name
-        members = tuple(run for run, _ in group)
-        found.append(Machine(title, members, tuple(name for _, name in group), roofs_of(members)))
-    return tuple(found)
+            groups.setdefault(_identity(run.device), []).append(run)
+    titles = [members[0].device.name for members in groups.values()]
+    return tuple(
+        Machine(
+            f"{name} ({number})" if titles.count(name) > 1 else name, tuple(members), named(members), roofs_of(members)
+        )
+        for number, (name, members) in enumerate(zip(titles, groups.values(), strict=True), start=1)
+    )
 
 
 def _identity(device: DeviceInfo) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from app.style import DARK, LIGHT
 from app.views import roofline
 from kernels.problem import AttentionProblem
 from profiler.run import Measurement, Run, from_json
+from profiler.workload import Workload
 from tests.fake_runs import H200, cpu_run, flash_run, naive_run
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -46,7 +47,7 @@ def changed(run: Run, name: str, value: float | None, launch: str | None = None)
 
 
 def work_of(*runs: Run) -> dict[tuple[str, str | None], Work]:
-    (machine,) = machines(runs, named(runs))
+    (machine,) = machines(runs)
     return {(work.name, work.launch): work for work in works(machine)}
 
 
@@ -239,6 +240,20 @@ def test_the_faster_of_copying_and_reading_is_the_roof_of_l2() -> None:
     assert work.limited[1] == pytest.approx(8.5e9 / 1.28e-3 / 7e12)
     said = roofline.sheet((crowded,), LIGHT).headline
     assert said is not None and said.sentence == "Flash is limited by L2: 95% of L2's read bandwidth."
+
+
+def test_launches_of_the_newest_run_alone_are_named(pair_of_runs: tuple[Run, Run]) -> None:
+    """Two scales, one above the other, would not say whose they are."""
+    older = replace(pair_of_runs[0], id="older", created="2026-11-28T12:00:00Z", workload=workload_of(seed=1))
+    picture = roofline.sheet((older, *pair_of_runs), LIGHT).items[0]
+    assert isinstance(picture, Picture)
+    texts = [trace.text[0].strip("\u00a0") for trace in picture.chart.data if trace.text]
+    assert texts.count("scale") == texts.count("softmax") == 1
+    assert len([trace for trace in picture.chart.data if trace.name == "scale, HBM"]) == 2
+
+
+def workload_of(seed: int) -> Workload:
+    return replace(naive_run().workload, seed=seed)
 
 
 def test_gpus_are_not_mixed() -> None:

@@ -6,7 +6,6 @@ import streamlit as st
 
 from app import page
 from app.picture import Picture, Sheet
-from app.problem_names import named
 from app.roofline_chart import roofline
 from app.roofline_tables import limits, roof_table
 from app.roofline_words import figures, headline, spoken
@@ -36,7 +35,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     if not on_gpu:
         return Sheet(missing=NO_GPU)
     shown = on_gpu[-MOST_RUNS:]
-    gpus = machines(shown, named(shown))
+    gpus = machines(shown)
     found = [(gpu, works(gpu)) for gpu in gpus]
     items: list[Picture] = []
     tables = []
