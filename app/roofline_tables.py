@@ -56,9 +56,13 @@ def _row(work: Work) -> Row:
     )
     no_time = "" if work.seconds else "This Run holds no time." if time is None else time.note
     no_flops = "" if work.flops is not None else "How many FLOP this launch makes is not known."
+    made = work.run.value("tensor_flops", work.launch)
+    executed = (
+        "" if made is None else f"Its tensor cores executed {_flop(made)}, as counted: masked tiles and padding too."
+    )
     reached = "" if work.reached else work.doubt or no_time or no_flops or "It makes no FLOP: it moves bytes."
     reasons = (
-        *("", "", no_time, no_flops, whys[HBM], whys[L2], reached),
+        *("", "", no_time, no_flops or executed, whys[HBM], whys[L2], reached),
         "" if limited is not None else no_time or "No roof of this GPU is known.",
         _beyond(work),
         no_energy,

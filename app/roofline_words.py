@@ -83,10 +83,11 @@ def _unknown(machines: Sequence[Machine]) -> str:
     return f"Not known: {', '.join(sorted(missing))}; why is below.{instead}"
 
 
-def figures(said: Sequence[Spoken]) -> tuple[Figure, ...]:
-    """FLOP/s of each, the bandwidths that a copy reaches, and energy."""
+def figures(said: Sequence[Spoken], machines: Sequence[Machine]) -> tuple[Figure, ...]:
+    """FLOP/s of each, the bandwidths of the first one's GPU, by name where there are several, and energy."""
     machine = said[0].machine
-    return (*map(_reached, said), *(_bandwidth(machine, level) for level in (HBM, L2)), _energy(said))
+    of = f", {machine.title}" if len(machines) > 1 else ""
+    return (*map(_reached, said), *(_bandwidth(machine, level, of) for level in (HBM, L2)), _energy(said))
 
 
 def _reached(one: Spoken) -> Figure:
@@ -97,16 +98,16 @@ def _reached(one: Spoken) -> Figure:
     return Figure(f"reached, {work.name}", flop_rate(work.reached), "" if time is None else time.source, detail, reason)
 
 
-def _bandwidth(machine: Machine, level: str) -> Figure:
+def _bandwidth(machine: Machine, level: str, of: str) -> Figure:
     """The measured roof of a level that counts, beside the level's other ones."""
     first, *others = [roof for roof in machine.roofs if roof.level == level]
     known = [roof for roof in others if roof.rate]
     beside = ", ".join(f"{roof.name.removeprefix(level).strip()} {bandwidth(roof.rate)}" for roof in known)
     if first.rate is None:
         told = f"{first.told[:1].upper()}{first.told[1:]}"
-        return Figure(first.name, "–", first.source, reason=f"{told}{beside and f'; {beside}'}.")
+        return Figure(f"{first.name}{of}", "–", first.source, reason=f"{told}{beside and f'; {beside}'}.")
     shares = [f"{percent(first.rate / roof.rate)} of the " for roof in known if roof.rate and not roof.is_measured]
-    return Figure(first.name, bandwidth(first.rate), first.source, "".join(shares) + beside)
+    return Figure(f"{first.name}{of}", bandwidth(first.rate), first.source, "".join(shares) + beside)
 
 
 def _energy(said: Sequence[Spoken]) -> Figure:

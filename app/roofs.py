@@ -65,8 +65,8 @@ def machines(runs: Sequence[Run]) -> tuple[Machine, ...]:
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         if run.device.compute_capability is not None:
-            groups.setdefault(_identity(run.device), []).append(run)
-    titles = [members[0].device.name for members in groups.values()]
+            groups.setdefault(_identity(run), []).append(run)
+    titles = [f"{first.device.name}{', recorded' if first.recorded else ''}" for first, *_ in groups.values()]
     return tuple(
         Machine(
             f"{name} ({number})" if titles.count(name) > 1 else name, tuple(members), named(members), roofs_of(members)
@@ -75,9 +75,13 @@ def machines(runs: Sequence[Run]) -> tuple[Machine, ...]:
     )
 
 
-def _identity(device: DeviceInfo) -> tuple[object, ...]:
+def _identity(run: Run) -> tuple[object, ...]:
     """What tells GPUs apart: one roof is not another's, even between two of a kind."""
-    return device.name, device.device, device.memory_bytes, device.driver, device.peak_hbm_bytes_per_second
+    device = run.device
+    return (
+        *(device.name, device.device, device.memory_bytes, device.driver, device.peak_hbm_bytes_per_second),
+        bool(run.recorded),
+    )
 
 
 def roofs_of(runs: Sequence[Run]) -> tuple[Roof, ...]:

@@ -14,7 +14,9 @@ ELEMENT_BYTES = 4
 BLOCK = 4096  # elements that a program within L2 moves at once
 BLOCK_BYTES = BLOCK * ELEMENT_BYTES
 NUM_WARPS = 8
-PROGRAMS_OF_AN_SM = 4
+# With 48 KiB of loads on their way an SM is never short of them; more programs would meet at the same block, and what
+# SMs ask for together may reach L2 as one.
+PROGRAMS_OF_AN_SM = 3
 # Of an L2: what the working set takes, both sides of a copy together. An H200's L2 is two halves, and each keeps what
 # its SMs read.
 SHARE_OF_L2 = 4

@@ -17,24 +17,24 @@ def test_a_copy_through_hbm_reads_and_writes_once() -> None:
 
 
 def test_the_bytes_said_of_a_copy_within_l2_are_those_that_its_programs_move() -> None:
-    """An L2 of 8 × 3 blocks gives 3 blocks a side; 1 SM runs 4 programs; 20 blocks of 2 · 16 KiB take 5 turns."""
+    """An L2 of 8 × 3 blocks gives 3 blocks a side; 1 SM runs 3 programs; 17 blocks of 2 · 16 KiB take 6 turns: 18."""
     with traced_accesses() as trace:
         copy = l2_copy(8 * 3 * BLOCK_BYTES, sm_count=1, moved=2 * 17 * BLOCK_BYTES, device="cpu")
         copy.launch()
-    assert copy.moved == 2 * 20 * BLOCK_BYTES
-    assert trace.total("read") == trace.total("write") == 20 * BLOCK_BYTES
+    assert copy.moved == 2 * 18 * BLOCK_BYTES
+    assert trace.total("read") == trace.total("write") == 18 * BLOCK_BYTES
     reads = {first for _, way, first in trace.accesses if way == "read"}
     assert len(reads) == 3, "the working set is 3 blocks, however often they are copied"
     assert copy.words.startswith("0.0469 MiB of random float32, read and written again")
 
 
 def test_a_read_within_l2_takes_the_whole_working_set_and_writes_nothing_but_sums() -> None:
-    """An L2 of 4 × 5 blocks gives 5; 2 SMs run 8 programs; 17 blocks take 3 turns: 24 blocks."""
+    """An L2 of 4 × 5 blocks gives 5; 2 SMs run 6 programs; 17 blocks take 3 turns: 18."""
     with traced_accesses() as trace:
         read = l2_read(4 * 5 * BLOCK_BYTES, sm_count=2, moved=17 * BLOCK_BYTES, device="cpu")
         read.launch()
-    assert read.moved == 24 * BLOCK_BYTES == trace.total("read")
-    assert trace.total("write") == 8 * 4, "a float32 of each program"
+    assert read.moved == 18 * BLOCK_BYTES == trace.total("read")
+    assert trace.total("write") == 6 * 4, "a float32 of each program"
     assert len({first for _, way, first in trace.accesses if way == "read"}) == 5
 
 

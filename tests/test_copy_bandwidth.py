@@ -1,6 +1,7 @@
 """The measured roofs: bytes over event time, a smaller copy where the large one does not fit, once in a process."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from types import SimpleNamespace
@@ -8,12 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kernels.run import LaunchHook
 from profiler.bench import Load
 from profiler.copies import Traffic
 from profiler.counter import Unavailable
-from profiler.counters import copy_bandwidth
+from profiler.counters import copy_bandwidth, cupti_range
 from profiler.counters.copy_bandwidth import COUNTER, PASSES, WARM_UP, measure
 from profiler.device import detect
+from profiler.run import DeviceInfo
 from tests.fake_runs import H200, THIS_CPU
 
 
@@ -132,3 +135,33 @@ def test_on_this_gpu() -> None:
         assert 0.7 * device.peak_hbm_bytes_per_second < hbm.value < device.peak_hbm_bytes_per_second
     assert min(l2.value, read.value) > 1.1 * hbm.value
     assert torch.cuda.memory_reserved() <= before
+
+
+class Within(Load):
+    """Work within L2 as a Load, for the counters."""
+
+    l2, drain, launch_names, compulsory_bytes = "warm", False, ("within",), 0
+
+    def __init__(self, device: DeviceInfo, traffic: Traffic) -> None:
+        super().__init__(device)
+        self.traffic = traffic
+
+    def launch(self, hook: LaunchHook = nullcontext) -> None:
+        with hook("within"):
+            self.traffic.launch()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", copy_bandwidth.WITHIN_L2)
+def test_what_stays_in_l2_crosses_to_the_sms_as_said_and_leaves_hbm_alone(name: str) -> None:
+    """By the hardware's counters: the bytes said cross L2↔SM to within 3%, and HBM moves less than 5% of them."""
+    device = next(iter(detect()))
+    torch.cuda.synchronize()
+    if reason := cupti_range.COUNTER.unavailable(device):
+        pytest.skip(reason)
+    assert device.l2_bytes is not None and device.sm_count is not None
+    traffic = copy_bandwidth.WITHIN_L2[name](device.l2_bytes, device.sm_count, 2**31, device.device)
+    found = {m.name: m.value for m in cupti_range.measure(Within(device, traffic)).measurements if m.launch is None}
+    print(f"\n{name}: {traffic.moved:,} B said, counted {found}")
+    assert found["l2_sm_bytes"] == pytest.approx(traffic.moved, rel=0.03)
+    assert (found["hbm_read_bytes"] or 0) + (found["hbm_write_bytes"] or 0) < 0.05 * traffic.moved

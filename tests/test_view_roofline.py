@@ -144,6 +144,13 @@ def test_what_limits_what_with_sources_and_reasons(pair_of_runs: tuple[Run, Run]
     assert table.fills[place][8] is not None and table.fills[place][8] > BEYOND
 
 
+def test_what_the_tensor_cores_executed_is_told_beside_what_is_needed() -> None:
+    run = changed(with_roofs(flash_run()), "tensor_flops", 5.58e11)
+    table = tables(roofline.sheet((run,), LIGHT))["Which roof limits what"]
+    assert rows(table)["flash whole"]["FLOP"] == "550 GFLOP"
+    assert table.reasons[0][3] == "Its tensor cores executed 558 GFLOP, as counted: masked tiles and padding too."
+
+
 def test_roofs_with_their_ridges(pair_of_runs: tuple[Run, Run]) -> None:
     """989 / 4.2 = 235, / 4.814 = 205, / 6 = 165 FLOP/B."""
     table = tables(roofline.sheet(pair_of_runs, LIGHT))["Roofs"]
@@ -268,6 +275,13 @@ def test_gpus_are_not_mixed() -> None:
     assert found["Roofs, NVIDIA H200 (1)"].rows[0][1] == "4.20 TB/s"
     assert found["Roofs, NVIDIA H200 (2)"].rows[0][1] == "3.00 TB/s"
     assert len(set(titles)) == len(titles)
+
+
+def test_a_recorded_run_does_not_lend_its_roofs_to_a_gpu_of_the_same_kind_here() -> None:
+    recorded = replace(with_roofs(naive_run()), recorded="H200, full_8k")
+    found = tables(roofline.sheet((recorded, flash_run()), LIGHT))
+    assert found["Roofs, NVIDIA H200, recorded"].rows[0][1] == "4.20 TB/s"
+    assert found["Roofs, NVIDIA H200"].rows[0][1] == "–"
 
 
 def test_each_dtype_has_its_own_peak() -> None:

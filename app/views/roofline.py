@@ -45,7 +45,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         tables += [limits(work, f"Which roof limits what{of}"), roof_table(gpu.roofs, gpu.runs, f"Roofs{of}")]
     said = spoken(shown, found)
     note = _left_out(len(every), len(on_gpu), len(shown))
-    return Sheet(headline(said, gpus, note), figures(said), (*items, *tables))
+    return Sheet(headline(said, gpus, note), figures(said, gpus), (*items, *tables))
 
 
 def render(runs: tuple[Run, ...]) -> None:
