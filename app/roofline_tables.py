@@ -92,7 +92,9 @@ def _beyond(work: Work) -> str:
 def energy(run: Run) -> tuple[float | None, str]:
     """Joules of a pass of a Run, or None and why."""
     found = run.find("energy_joules")
-    return (None, NO_ENERGY) if found is None else (found.value, "" if found.value is not None else found.note)
+    if found is None:
+        return None, "This Run does not hold it: run it again." if run.workload.detail else NO_ENERGY
+    return found.value, "" if found.value is not None else found.note
 
 
 def joules(value: float | None) -> str:

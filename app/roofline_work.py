@@ -26,6 +26,7 @@ class Work:
     flops: float | None
     flops_source: str
     seconds: float | None
+    seconds_source: str
     moved: Mapping[str, Bytes]
     roofs: Mapping[str, Roof]
 
@@ -86,7 +87,9 @@ def works(machine: Machine) -> tuple[Work, ...]:
 
 def _work(name: str, run: Run, launch: str | None, roofs: Mapping[str, Roof], flops: float | None, source: str) -> Work:
     moved = {HBM: possible_hbm(run, launch), L2: l2_sm(run, launch)}
-    return Work(name, run, launch, flops, source, run.value("gpu_time_seconds", launch), moved, roofs)
+    time = run.find("gpu_time_seconds", launch)
+    timed = (None, "") if time is None or time.value is None else (time.value, time.source)
+    return Work(name, run, launch, flops, source, *timed, moved, roofs)
 
 
 def _needed(run: Run) -> tuple[float | None, str]:

@@ -192,6 +192,19 @@ def test_roofs_that_were_not_measured_are_said_and_never_made_up() -> None:
     assert sheet.figures[4].reason == NO_ENERGY
 
 
+def test_energy_that_was_not_asked_for_and_energy_of_an_older_file_have_other_reasons() -> None:
+    run = flash_run()
+    detailed = replace(run, workload=replace(run.workload, detail=True))
+    for one, reason in ((run, NO_ENERGY), (detailed, "This Run does not hold it: run it again.")):
+        assert tables(roofline.sheet((one,), LIGHT))["Which roof limits what"].reasons[0][9] == reason
+
+
+def test_the_picture_names_every_source_that_it_draws() -> None:
+    picture = roofline.sheet((naive_run(),), LIGHT).items[0]
+    assert isinstance(picture, Picture)
+    assert picture.sources == ("model", "datasheet", "cupti-range", "cuda-event", "schedule")
+
+
 def test_a_reason_of_the_run_is_kept() -> None:
     reasons = (
         Measurement("copy_bytes_per_second", None, "B/s", "cuda-event", "the GPU has no room for a copy"),

@@ -59,6 +59,7 @@ def render(runs: tuple[Run, ...]) -> None:
 def _picture(gpu: Machine, found: Sequence[Work], of: str, theme: Theme) -> Picture:
     sources = [roof.source for roof in gpu.roofs if roof.rate is not None]
     sources += [part.source for work in found for part in work.moved.values() if part.value is not None]
+    sources += [source for work in found for source in (work.seconds_source, work.flops_source) if source]
     return Picture(f"Roofline{of}", CAPTION, roofline(found, gpu.roofs, theme), tuple(dict.fromkeys(sources)))
 
 
