@@ -88,8 +88,9 @@ def works(machine: Machine) -> tuple[Work, ...]:
 def _work(name: str, run: Run, launch: str | None, roofs: Mapping[str, Roof], flops: float | None, source: str) -> Work:
     moved = {HBM: possible_hbm(run, launch), L2: l2_sm(run, launch)}
     time = run.find("gpu_time_seconds", launch)
-    timed = (None, "") if time is None or time.value is None else (time.value, time.source)
-    return Work(name, run, launch, flops, source, *timed, moved, roofs)
+    seconds = None if time is None else time.value
+    clock = time.source if time is not None and seconds is not None else ""
+    return Work(name, run, launch, flops, source, seconds, clock, moved, roofs)
 
 
 def _needed(run: Run) -> tuple[float | None, str]:
