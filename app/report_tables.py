@@ -26,6 +26,7 @@ HELD = frozenset(
 )
 SPELL: Mapping[str, Callable[[float], str]] = {
     "B": style.traffic,
+    "B/s": style.bandwidth,
     "s": style.seconds,
     "FLOP": lambda value: style.flop_rate(value).removesuffix("/s"),
     "1": style.error,

@@ -82,6 +82,7 @@ SOURCE_BADGE = {
     "interpreter": "trace",
     "schedule": "schedule",
     "model": "model",
+    "datasheet": "datasheet",
 }
 
 

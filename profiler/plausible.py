@@ -24,6 +24,7 @@ MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute
 MAX_WARPS_OF_AN_SM = 1_024
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
+ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
 PASS_RATIO, PASS_SLACK = 3.0, 1e-3  # between one pass as sampled and the median of the timed ones; s
 # What a name ends with when it says its unit; the longer end first.
@@ -122,6 +123,8 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value} s, which no clock gives.")
     if measurement.name == "gpu_time_seconds" and measurement.value == 0:
         raise NotARun(f"{place} is 0; nothing runs in no time.")
+    if measurement.name in ROOFS and measurement.value is not None and not 1 <= measurement.value <= MAX_L2_SM:
+        raise NotARun(f"{place} is {measurement.value} B/s; no memory is as slow or as fast as that.")
     if measurement.value is None and measurement.spread is not None:
         raise NotARun(f"{place} has a spread, but no value that it could be of.")
     if measurement.name == "programs_at_once" and not _is_count(measurement.value, MAX_SMS * MAX_CTAS_OF_AN_SM):
