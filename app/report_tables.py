@@ -18,10 +18,15 @@ HELD = frozenset(
         "peak_allocated_bytes",
         "peak_reserved_bytes",
         "nvml_memory_used_bytes",
+        "process_memory_bytes",
+        "context_bytes",
+        "other_processes_bytes",
+        "device_memory_bytes",
     }
 )
 SPELL: Mapping[str, Callable[[float], str]] = {
     "B": style.traffic,
+    "B/s": style.bandwidth,
     "s": style.seconds,
     "FLOP": lambda value: style.flop_rate(value).removesuffix("/s"),
     "1": style.error,

@@ -193,7 +193,9 @@ def schedule(
 @app.command()
 def report(
     files: Annotated[list[Path], typer.Argument(help="Run files, folders of them, or sweeps.")],
-    format: Annotated[str, typer.Option(help="html, json, csv, md or perfetto.")] = "html",
+    format: Annotated[
+        str, typer.Option(help="html, json, csv, md, perfetto, or memory for pytorch.org/memory_viz.")
+    ] = "html",
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Turn Run files into a report."""

@@ -22,6 +22,7 @@ from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.memory_model import peak_tensors
 from profiler.own_kernel import as_imported
 from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
@@ -102,6 +103,7 @@ def measured(
         spans=tuple(span for reading in readings for span in reading.spans),
         # Each source that names them names all of them.
         kernels=next((reading.kernels for reading in readings if reading.kernels), ()),
+        memory=next((reading.memory for reading in readings if reading.memory), None),
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,
@@ -201,7 +203,7 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
     problem, kernel = workload.problem, workload.attention_kernel
     tile = workload.tile or TileConfig()
     schedule = kernel.schedule(problem, tile)
-    tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem, tile))
+    tensors = peak_tensors(kernel, problem, tile)
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     return (
         Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),

@@ -206,7 +206,7 @@ def test_the_report_takes_the_commonest_warps_and_stages() -> None:
 def test_progress_in_words() -> None:
     assert compile_words(CompileStatus(25, 10, 2, 3.2)) == "Compiling: 10 of 25, 2 without code, 3 s"
     status = SweepStatus("running", cells=25, done=8, failed=2, finished=10, seconds=5.0)
-    assert sweep_words(status) == "Measuring: 10 of 25 tiles, 2 failed, 2.0 tiles/s, 8 s left"
+    assert sweep_words(status) == "Measuring: 10 of 25 cells, 2 failed, 2.0 cells/s, 8 s left"
 
 
 def test_a_compilation_follows_what_is_known_already() -> None:
