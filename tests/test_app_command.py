@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import profiler.__main__ as cli
 from app.command import command
 from kernels.problem import AttentionProblem, TileConfig
+from profiler.own_kernel import Permit
 from profiler.worker import JobStatus
 from profiler.workload import TraceRequest, Workload, workloads
 
@@ -23,7 +24,7 @@ class Recorder:
 
     asked: list[tuple[Workload, ...]] = field(default_factory=list)
 
-    def submit(self, wanted: tuple[Workload, ...], timeout: float) -> "Recorder":
+    def submit(self, wanted: tuple[Workload, ...], timeout: float, permit: Permit) -> "Recorder":
         self.asked.append(wanted)
         return self
 
