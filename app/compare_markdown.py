@@ -11,6 +11,8 @@ from profiler.compare_limits import Check
 from profiler.compare_row import MISSING, SAME, UNRELATED, Row
 from profiler.compare_table import missing
 
+# Rows of each table: a comment on GitHub holds 65,536 characters. The other formats hold all.
+MOST_DIFFERENCES, MOST_TELLING, MOST_ROWS = 40, 40, 250
 MARKS = {True: "✅", False: "❌"}
 
 
@@ -23,9 +25,11 @@ def markdown(compared: Compared, checks: Sequence[Check] = ()) -> str:
     ]
     parts += [f"> {plain(sentence)}" for sentence in compared.warnings]
     telling = _telling(compared)
-    changed = _table(compared, telling) if telling else "Nothing changed in which a Run can be better or worse."
+    changed = (
+        _table(compared, telling, MOST_TELLING) if telling else "Nothing changed in which a Run can be better or worse."
+    )
     parts += [_circumstances(compared), changed]
-    everything = _table(compared, [row for row in compared.rows if row.verdict != MISSING])
+    everything = _table(compared, [row for row in compared.rows if row.verdict != MISSING], MOST_ROWS)
     lost = "\n".join(f"* {plain(sentence)}" for sentence in missing(compared.rows))
     title = f"All {len(compared.rows)} measurements compared"
     parts.append(f"<details><summary>{title}</summary>\n\n{everything}\n\n{lost}\n\n</details>")
@@ -37,7 +41,9 @@ def _circumstances(compared: Compared) -> str:
     if not compared.differences:
         return "Problem, kernel, tile, method, device and versions are the same."
     lines = [_line(("differs", *compared.names)), "|---|---|---|"]
-    return "\n".join([*lines, *(_line((one.what, one.before, one.after)) for one in compared.differences)])
+    shown = compared.differences[:MOST_DIFFERENCES]
+    rows = [_line((one.what, one.before, one.after)) for one in shown]
+    return "\n".join([*lines, *rows]) + _left_out(len(compared.differences) - len(shown))
 
 
 def _telling(compared: Compared) -> list[Row]:
@@ -51,9 +57,13 @@ def _telling(compared: Compared) -> list[Row]:
     return sorted(found, key=lambda row: -(row.worsening or 0.0))
 
 
-def _table(compared: Compared, rows: Sequence[Row]) -> str:
+def _left_out(count: int) -> str:
+    return f"\n\nand {count:,} more, which the other formats hold." if count > 0 else ""
+
+
+def _table(compared: Compared, rows: Sequence[Row], most: int) -> str:
     lines = [_line(("", *compared.names, "ratio", "change")), "|---|---:|---:|---:|---|"]
-    return "\n".join([*lines, *(_line(_cells(row)) for row in rows)])
+    return "\n".join([*lines, *(_line(_cells(row)) for row in rows[:most])]) + _left_out(len(rows) - most)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def compare_runs(
 ) -> None:
     """Compare two Runs: environment first, then every measurement with its ratio and whether it is beyond the spread.
 
-    Exits 1 with the table where a limit of --fail-above is passed, or cannot be told to be kept.
+    Exits 1 with the table where something is worse than --fail-above allows, or where that cannot be told.
     """
     if format not in FORMATS:
         raise Refused(f"The format {format[:40]!r} is not known; choose {', '.join(FORMATS)}.")

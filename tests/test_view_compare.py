@@ -325,6 +325,16 @@ def test_markdown_is_short_and_the_worst_stands_first() -> None:
     assert "compulsory\\_bytes" in folded and folded.count("\n\n</details>") == 1
 
 
+def test_markdown_fits_into_a_comment_however_much_a_run_holds() -> None:
+    many = tuple(Measurement(f"q{i}_bytes", 1.0 + i, "B", "ncu") for i in range(4900))
+    before = replace(flash_run(), measurements=many)
+    more = tuple(replace(m, value=2 * (m.value or 0)) for m in many)
+    after = replace(before, id="b", measurements=more, environment={f"k{i}": "v" for i in range(999)})
+    text = FORMATS["md"](compare(before, after), ())
+    assert len(text) < 65_536
+    assert "and 4,860 more, which the other formats hold." in text and "and 4,650 more" in text
+
+
 def test_nothing_that_changed_is_said_so() -> None:
     text = FORMATS["md"](compare(flash_run(), flash_run()), ())
     assert "Nothing changed in which a Run can be better or worse." in text
