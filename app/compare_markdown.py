@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from app.compare_words import headline, judged, ratio
+from app.compare_words import headline, judged
 from app.report_tables import spelled
 from app.report_text import plain
 from app.style import SOURCE_BADGE
 from profiler.compare import Compared
 from profiler.compare_limits import Check
 from profiler.compare_row import MISSING, SAME, UNRELATED, Row
-from profiler.compare_table import missing
+from profiler.compare_table import missing, ratio
 
 # Rows of each table: a comment on GitHub holds 65,536 characters. The other formats hold all.
 MOST_DIFFERENCES, MOST_TELLING, MOST_ROWS = 40, 40, 250

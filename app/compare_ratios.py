@@ -6,13 +6,14 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from app.compare_words import FIGURES, doubt, judged, ratio
+from app.compare_words import FIGURES, doubt, judged
 from app.picture import Picture
 from app.stack_chart import HATCH
 from app.style import LIBRARY, Theme, shade, template
 from app.traffic_tables import QUANTITIES
 from profiler.compare import Compared
 from profiler.compare_row import ONCE, SAME, Row
+from profiler.compare_table import ratio
 from profiler.run import MEASURED
 
 TITLE = "Ratios"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from app.compare_words import ratio
 from app.launch_chart import launch_title
 from app.picture import Table
 from app.report_tables import spelled
@@ -10,6 +9,7 @@ from app.traffic_tables import flag
 from profiler.compare import Compared
 from profiler.compare_limits import Check
 from profiler.compare_row import MISSING, Row
+from profiler.compare_table import ratio
 from profiler.run import Measurement, Run
 
 DIFFERENCES = "What differs"

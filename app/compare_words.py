@@ -10,6 +10,7 @@ from app.traffic_tables import flag
 from kernels.own import is_own
 from profiler.compare import Compared
 from profiler.compare_row import SAME, WITHIN, WITHIN_ONE, Row
+from profiler.compare_table import ratio
 from profiler.run import Run
 
 # What is told first; of bytes the whole, else what a source tells instead.
@@ -122,9 +123,10 @@ def figures(compared: Compared) -> tuple[Figure, ...]:
 
 def _rates(compared: Compared) -> tuple[Figure, ...]:
     runs = (compared.before, compared.after)
+    time = compared.after.find("gpu_time_seconds")
     found = [
         ("HBM / compulsory", [hbm_share(run) for run in runs], ratio, possible_hbm(compared.after).source),
-        ("FLOP per second", [flop_rate(run) for run in runs], style.flop_rate, "cuda-event"),
+        ("FLOP per second", [flop_rate(run) for run in runs], style.flop_rate, time.source if time else ""),
     ]
     rates = [
         Figure(label, spell(values[1]), source, f"instead of {spell(values[0])}")
@@ -159,13 +161,6 @@ def _figure(label: str, row: Row, doubt: str) -> Figure:
 
 def _short(words: str) -> str:
     return words.replace(" times", "×").removesuffix(f" to {TO_BE_TOLD:.2%}")
-
-
-def ratio(value: float | None) -> str:
-    """A ratio as a factor with three significant digits, so that a change of a percent shows: 0.0103×, 1.03×, 97.0×."""
-    if value is None:
-        return "–"
-    return f"{style.error(value)}×" if value < 1e-3 else f"{style.significant(value)}×"
 
 
 def judged(row: Row) -> str:

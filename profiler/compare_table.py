@@ -56,10 +56,13 @@ def _quantities(compared: Compared) -> Table:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with three significant digits, so that a change of a percent can be seen; a dash without one."""
+    """A ratio with three significant digits, so that a change of a percent shows: 0.0103×, 1.03×, 97.5×, 1.0e-5×."""
     if value is None:
         return "–"
-    return f"{value:,.0f}×" if value >= 1000 else f"{value:.2e}×" if value < 0.001 else f"{value:#.3g}×".rstrip(".")
+    if value < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}×"
+    return f"{value:,.0f}×" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + "×"
 
 
 def _style(row: Row) -> str:

@@ -13,7 +13,7 @@ from app.compare_choice import choices, usual_runs
 from app.compare_report import FORMATS, html
 from app.compare_sheet import compare_sheet
 from app.compare_tables import MOST_ROWS
-from app.compare_words import change, ratio
+from app.compare_words import change
 from app.picture import Picture, Sheet, Table
 from app.style import DARK, LIGHT
 from app.views import compare as view
@@ -21,6 +21,7 @@ from profiler.codec import NotARun
 from profiler.compare import compare
 from profiler.compare_limits import Limit, check
 from profiler.compare_row import WITHIN, Row
+from profiler.compare_table import ratio
 from profiler.run import Measurement, Run
 from profiler.store import StoreError, save
 from tests.fake_runs import PROBLEM, TILE, cpu_run, flash_run, naive_run, sampled_flash_run, sampled_naive_run
@@ -88,8 +89,8 @@ def test_changes_in_words(found: Row, words: str) -> None:
 
 
 def test_ratios_keep_three_digits() -> None:
-    assert [ratio(value) for value in (None, 1.0, 1.034, 0.0103, 97.46, 1e-5)] == [
-        *("–", "1.00×", "1.03×", "0.0103×", "97.5×", "1.0e-5×"),
+    assert [ratio(value) for value in (None, 1.0, 1.034, 0.0103, 97.46, 999.6, 12345.0, 1e-5)] == [
+        *("–", "1.00×", "1.03×", "0.0103×", "97.5×", "1,000×", "12,345×", "1.0e-5×"),
     ]
 
 
