@@ -101,7 +101,7 @@ def test_predicted_and_measured_side_by_side() -> None:
 
 def test_recorded_runs_without_a_history_say_so() -> None:
     """Naive made 4,160 MiB in its pass: 4,128 of tensors and a workspace of 32."""
-    runs = tuple(load(EXAMPLES / "full_8k.json"))
+    runs = tuple(dataclasses.replace(run, memory=None) for run in load(EXAMPLES / "full_8k.json"))
     found = rows(runs)
     assert found["made in the pass"][:4] == ("4.03 GiB", "4.06 GiB", "32.5 MiB", "32.5 MiB")
     assert "temporaries" not in found
