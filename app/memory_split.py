@@ -69,8 +69,7 @@ def split(run: Run) -> tuple[Part, ...]:
     reason = _reason(run, "peak_allocated_bytes")
     parts = _untold(run, sizes, total, reason) if alive is None else _tensors(sizes, alive)
     if alive is not None:
-        measured = None if total is None else max(0.0, total - sum(alive.values()))
-        parts.append(Part(ROUNDING, float(fresh.allocated - sum(sizes.values())), measured, reason))
+        parts.append(_rounding(float(fresh.allocated - sum(sizes.values())), total, sum(alive.values()), reason))
     cached = None if total is None or reserved is None else reserved - total
     told = fresh.reserved - fresh.allocated
     return (
@@ -97,7 +96,8 @@ def largest_group(run: Run) -> tuple[float, list[str]]:
     work = run.workload
     predicted = peak_tensors(work.attention_kernel, work.problem, work.tile)
     sizes = predicted if run.memory is None else peak(run.memory).alive
-    found = max(_by_group(sizes).values(), key=lambda tensors: sum(tensors.values()))
+    groups = _by_group(sizes) or _by_group(predicted)
+    found = max(groups.values(), key=lambda tensors: sum(tensors.values()))
     return float(sum(found.values())), [spelled(name) for name in found]
 
 
@@ -126,6 +126,13 @@ def _untold(run: Run, sizes: Mapping[str, int], total: float | None, reason: str
         Part(INPUT_PART, sum(inputs.values()), before, reason, inputs),
         Part(IN_PASS, sum(made.values()), fresh, reason, made),
     ]
+
+
+def _rounding(predicted: float, total: float | None, asked: int, reason: str) -> Part:
+    """What blocks have beyond the bytes that were asked for."""
+    if total is not None and total < asked:
+        return Part(ROUNDING, predicted, None, "The history holds more than torch counts, so one of the two is wrong.")
+    return Part(ROUNDING, predicted, None if total is None else total - asked, reason)
 
 
 def _whole_device(run: Run) -> Part:
