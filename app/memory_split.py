@@ -67,7 +67,8 @@ def split(run: Run) -> tuple[Part, ...]:
     alive = None if run.memory is None else peak(run.memory).alive
     total, reserved = run.value("peak_allocated_bytes"), run.value("peak_reserved_bytes")
     reason = _reason(run, "peak_allocated_bytes")
-    parts = _untold(run, sizes, total, reason) if alive is None else _tensors(sizes, alive)
+    is_untold = alive is None and total is not None
+    parts = _untold(run, sizes, total, reason) if is_untold else _tensors(sizes, alive, reason)
     if alive is not None:
         parts.append(_rounding(float(fresh.allocated - sum(sizes.values())), total, sum(alive.values()), reason))
     cached = None if total is None or reserved is None else reserved - total
@@ -101,14 +102,16 @@ def largest_group(run: Run) -> tuple[float, list[str]]:
     return float(sum(found.values())), [spelled(name) for name in found]
 
 
-def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int]) -> list[Part]:
+def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int] | None, reason: str) -> list[Part]:
+    """The tensors by group, as predicted, and as a history has them; without one nothing was measured."""
     names = (INPUT_PART, OUTPUT_PART, TEMPORARIES, WORKSPACE, OTHER)
-    told, seen = (_by_group(tensors) for tensors in (sizes, alive))
+    told, seen = _by_group(sizes), _by_group(alive or {})
     return [
         Part(
             name,
             None if name in UNPREDICTED else float(sum(told.get(name, {}).values())),
-            float(sum(seen.get(name, {}).values())),
+            None if alive is None else float(sum(seen.get(name, {}).values())),
+            reason,
             predicted_tensors=told.get(name, {}),
             measured_tensors=seen.get(name, {}),
         )

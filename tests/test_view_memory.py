@@ -149,6 +149,9 @@ def test_a_cpu_run_is_predicted_and_says_so() -> None:
     assert shown.headline is not None and "needs 32.5 KiB at its peak" in shown.headline.sentence
     assert shown.headline.detail.endswith("sizes; not measured: no GPU here; torch counts on GPUs only.")
     assert (shown.figures[0].value, shown.figures[0].source) == ("32.5 KiB", "model")
+    bars = shown.items[0]
+    assert isinstance(bars, Picture) and bars.sources == ("model",)
+    assert rows((run,))["O and LSE"][:2] == ("8.50 KiB", "–") and "made in the pass" not in rows((run,))
     assert shown.figures[1].value == "–" and shown.figures[1].reason
 
 
