@@ -25,9 +25,14 @@ def headline(found: Comparison) -> Headline:
     if len(named) == 2:
         less = compared(_peak(named[0][1], is_measured), _peak(named[1][1], is_measured))
         words[1] += f": {less}"
-    how = HOW if is_measured else "Predicted from the tensors' sizes: torch counts allocations on GPUs only"
+    how = HOW if is_measured else f"Predicted from the tensors' sizes; not measured: {_why_not(named)}"
     problem = two.subject.workload.problem.label
     return Headline(f"{'. '.join(words)}.", f"{problem}, {where(two.subject)}. {how}. {found.note}".strip())
+
+
+def _why_not(named: list[tuple[str, Run]]) -> str:
+    found = next(run.find(PEAK) for _, run in named if run.value(PEAK) is None)
+    return "the Run does not hold its peak" if found is None else found.note
 
 
 def shown(two: Pair) -> list[tuple[str, Run]]:

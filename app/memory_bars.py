@@ -43,8 +43,9 @@ def peak_parts(found: Comparison, theme: Theme) -> Picture:
         "Hatched: predicted from the tensors' sizes and the allocator's rules. Solid: torch's allocator in one pass "
         "after warm-up, and the CUDA context by NVML. The table below has every part, and why the two differ."
     )
-    has_context = any(run.value("context_bytes") is not None for run in found.runs)
-    sources = ("model", "torch", *(("nvml",) if has_context else ()))
+    measured = {"torch": "peak_allocated_bytes", "nvml": "context_bytes"}
+    known = (source for source, name in measured.items() if any(run.value(name) is not None for run in found.runs))
+    sources = ("model", *known)
     return Picture("Peak memory, part by part", caption, stacks(rows, "memory", theme, capacity), sources)
 
 

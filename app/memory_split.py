@@ -67,10 +67,10 @@ def split(run: Run) -> tuple[Part, ...]:
     alive = None if run.memory is None else peak(run.memory).alive
     total, reserved = run.value("peak_allocated_bytes"), run.value("peak_reserved_bytes")
     reason = _reason(run, "peak_allocated_bytes")
-    parts = _untold(run, sizes, total, reason) if alive is None else _tensors(sizes, alive)
+    is_untold = alive is None and total is not None
+    parts = _untold(run, sizes, total, reason) if is_untold else _tensors(sizes, alive, reason)
     if alive is not None:
-        measured = None if total is None else max(0.0, total - sum(alive.values()))
-        parts.append(Part(ROUNDING, float(fresh.allocated - sum(sizes.values())), measured, reason))
+        parts.append(_rounding(float(fresh.allocated - sum(sizes.values())), total, sum(alive.values()), reason))
     cached = None if total is None or reserved is None else reserved - total
     told = fresh.reserved - fresh.allocated
     return (
@@ -97,18 +97,21 @@ def largest_group(run: Run) -> tuple[float, list[str]]:
     work = run.workload
     predicted = peak_tensors(work.attention_kernel, work.problem, work.tile)
     sizes = predicted if run.memory is None else peak(run.memory).alive
-    found = max(_by_group(sizes).values(), key=lambda tensors: sum(tensors.values()))
+    groups = _by_group(sizes) or _by_group(predicted)
+    found = max(groups.values(), key=lambda tensors: sum(tensors.values()))
     return float(sum(found.values())), [spelled(name) for name in found]
 
 
-def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int]) -> list[Part]:
+def _tensors(sizes: Mapping[str, int], alive: Mapping[str, int] | None, reason: str) -> list[Part]:
+    """The tensors by group, as predicted, and as a history has them; without one nothing was measured."""
     names = (INPUT_PART, OUTPUT_PART, TEMPORARIES, WORKSPACE, OTHER)
-    told, seen = (_by_group(tensors) for tensors in (sizes, alive))
+    told, seen = _by_group(sizes), _by_group(alive or {})
     return [
         Part(
             name,
             None if name in UNPREDICTED else float(sum(told.get(name, {}).values())),
-            float(sum(seen.get(name, {}).values())),
+            None if alive is None else float(sum(seen.get(name, {}).values())),
+            reason,
             predicted_tensors=told.get(name, {}),
             measured_tensors=seen.get(name, {}),
         )
@@ -126,6 +129,13 @@ def _untold(run: Run, sizes: Mapping[str, int], total: float | None, reason: str
         Part(INPUT_PART, sum(inputs.values()), before, reason, inputs),
         Part(IN_PASS, sum(made.values()), fresh, reason, made),
     ]
+
+
+def _rounding(predicted: float, total: float | None, asked: int, reason: str) -> Part:
+    """What blocks have beyond the bytes that were asked for."""
+    if total is not None and total < asked:
+        return Part(ROUNDING, predicted, None, "The history holds more than torch counts, so one of the two is wrong.")
+    return Part(ROUNDING, predicted, None if total is None else total - asked, reason)
 
 
 def _whole_device(run: Run) -> Part:

@@ -4,6 +4,7 @@ import io
 import pickle
 import pickletools
 from pathlib import Path
+from typing import Any
 
 from torch.cuda import _memory_viz
 from typer.testing import CliRunner
@@ -55,11 +56,16 @@ class Refusing(pickle.Unpickler):
         raise AssertionError(f"{module}.{name} in the file")
 
 
+def unpickled(data: bytes) -> Any:
+    """What a file of plain values holds."""
+    return Refusing(io.BytesIO(data)).load()
+
+
 def test_torch_reads_it_as_its_own() -> None:
     """Q, K and V of 32 MiB were there before; naive makes S, its workspace, P and O, and frees S and P."""
     trace = fake_memory.naive_run().memory
     assert trace is not None
-    found = Refusing(io.BytesIO(pickled(trace))).load()
+    found = unpickled(pickled(trace))
     assert found == snapshot(trace)
     lines = _memory_viz.trace(found).splitlines()
     assert lines[:2] == ["Device 0 ----------------", "12 entries"]
@@ -93,7 +99,7 @@ def test_the_command_line_writes_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(_app(), [str(file), "--format", "memory", "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert run.memory is not None
-    assert Refusing(io.BytesIO(out.read_bytes())).load() == snapshot(run.memory)
+    assert unpickled(out.read_bytes()) == snapshot(run.memory)
 
 
 def test_it_is_of_one_run_that_has_a_history(tmp_path: Path) -> None:

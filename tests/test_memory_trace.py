@@ -19,6 +19,7 @@ from profiler.memory_names import Known, named
 from profiler.memory_recorder import MOST_ENTRIES, NotRecorded, read_snapshot, recording
 from profiler.memory_trace import MOST_EVENTS, MemoryEvent, MemoryTrace
 from profiler.run import DeviceInfo, from_json, to_document, to_json
+from profiler.store import readable
 from profiler.workload import Workload
 from tests import fake_memory
 from tests.fake_memory import MIB, FakeAllocator
@@ -247,3 +248,11 @@ def test_a_trace_that_no_allocator_made_is_refused(change: Callable[[dict[str, A
     change(document["runs"][0]["memory"])
     with pytest.raises(NotARun, match=sentence):
         from_json(json.dumps(document))
+
+
+def test_a_history_that_cannot_be_read_does_not_cost_the_run() -> None:
+    run = fake_memory.naive_run()
+    assert run.memory is not None
+    broken = replace(run, memory=MemoryTrace((), (alloc(-1, 1),)))
+    kept = readable(broken)
+    assert kept.memory is None and kept.value("peak_allocated_bytes") == run.value("peak_allocated_bytes")

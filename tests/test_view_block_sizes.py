@@ -38,7 +38,9 @@ THREE = (run(64, 64, 1.2, 5.8e9), run(128, 64, 1.3, 2.7e9), run(128, 128, 1.1, 2
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept from the test before, and the recorded sweep, which is of the same problem, is not there."""
+    monkeypatch.setattr(block_measured, "RECORDED", tmp_path / "recorded")
     block_measured._stored.cache_clear()
 
 

@@ -101,7 +101,7 @@ def test_predicted_and_measured_side_by_side() -> None:
 
 def test_recorded_runs_without_a_history_say_so() -> None:
     """Naive made 4,160 MiB in its pass: 4,128 of tensors and a workspace of 32."""
-    runs = tuple(load(EXAMPLES / "full_8k.json"))
+    runs = tuple(dataclasses.replace(run, memory=None) for run in load(EXAMPLES / "full_8k.json"))
     found = rows(runs)
     assert found["made in the pass"][:4] == ("4.03 GiB", "4.06 GiB", "32.5 MiB", "32.5 MiB")
     assert "temporaries" not in found
@@ -143,10 +143,15 @@ def test_headline_and_figures() -> None:
 
 
 def test_a_cpu_run_is_predicted_and_says_so() -> None:
-    shown = view.sheet((fake_runs.cpu_run(),), DARK)
+    run = fake_runs.cpu_run()
+    missing = Measurement("peak_allocated_bytes", None, "B", "torch", "no GPU here; torch counts on GPUs only")
+    shown = view.sheet((dataclasses.replace(run, measurements=(*run.measurements, missing)),), DARK)
     assert shown.headline is not None and "needs 32.5 KiB at its peak" in shown.headline.sentence
-    assert "Predicted" in shown.headline.detail and "GPUs only" in shown.headline.detail
+    assert shown.headline.detail.endswith("sizes; not measured: no GPU here; torch counts on GPUs only.")
     assert (shown.figures[0].value, shown.figures[0].source) == ("32.5 KiB", "model")
+    bars = shown.items[0]
+    assert isinstance(bars, Picture) and bars.sources == ("model",)
+    assert rows((run,))["O and LSE"][:2] == ("8.50 KiB", "–") and "made in the pass" not in rows((run,))
     assert shown.figures[1].value == "–" and shown.figures[1].reason
 
 
@@ -225,6 +230,16 @@ def test_where_memory_ends_on_gpus_of_usual_sizes() -> None:
         ("naive", "16,256", "48,284"),
         ("flash", "1,044,495", "9,119,649"),
     ]
+
+
+@pytest.mark.parametrize("trace", [MemoryTrace((), ()), MemoryTrace((), (event("alloc", 8, 10**15, "s"),))])
+def test_a_history_that_does_not_fit_its_run_is_drawn_and_doubted(trace: MemoryTrace) -> None:
+    """A file may hold a history of nothing, or of more than torch counted."""
+    run = dataclasses.replace(BOTH[1], memory=trace)
+    shown = view.sheet((run,), LIGHT)
+    assert shown.headline is not None and shown.headline.sentence.startswith("Flash holds 128 MiB")
+    rounding = next(part for part in split(run) if part.name == "rounding")
+    assert (rounding.measured is None) == bool(trace.events)
 
 
 def test_without_runs_it_says_what_to_do() -> None:

@@ -16,7 +16,8 @@ from profiler.steady_load import borders
 
 LEAD_SECONDS = 0.1  # of load before the window, for clocks and power to settle
 WINDOW_SECONDS = 0.3
-POLL_SECONDS = 0.002  # between two looks at the counter: at every border of short passes they would hold up the host
+POLL_SECONDS = 0.002  # between two looks at the counter, and
+POLL_TIMES = 5  # times as long as a look takes, some milliseconds: else the host falls behind, and the GPU waits
 REFRESH_SECONDS = 0.1  # the slowest that drivers refresh the counter
 REFRESHES = 10  # that a window holds, where passes are too long to see the counter step
 STUCK_SECONDS = 2.0
@@ -65,13 +66,15 @@ def energy_window(load: Load, read_joules: Callable[[], float]) -> Window:
     """
     begin = perf_counter()
     first: tuple[torch.cuda.Event, float, float] | None = None  # border, joules, when
-    looked, last, passes = begin, read_joules(), 0
+    last, passes = read_joules(), 0
+    looked, took = begin, perf_counter() - begin
     for border in borders(load):
         passes += 1
         now = perf_counter()
-        if now - begin < LEAD_SECONDS or now - looked < POLL_SECONDS:
+        if now - begin < LEAD_SECONDS or now - looked < max(POLL_SECONDS, POLL_TIMES * took):
             continue
-        joules, blind, looked = read_joules(), now - looked, now
+        joules, blind, looked = read_joules(), now - looked, perf_counter()
+        took = looked - now
         has_stepped, last = joules > last, joules
         since = begin if first is None else first[2]
         if not has_stepped and now - since > STUCK_SECONDS:
