@@ -32,14 +32,15 @@ def pair(comparison: Comparison) -> Pair:
     """The newest flash (else the newest that is not naive) against the newest naive.
 
     Without a naive one, against the oldest other of the same kernel, else the one that moved most through HBM. Who
-    brings a kernel of their own asks of that: the newest is held against the newest flash, if there is one.
+    brings a kernel of their own asks of that: the newest whose bytes are known is held against the newest flash.
     """
     named = list(zip(comparison.runs, comparison.names, strict=True))
     naive = [item for item in named if item[0].workload.kernel == "naive"]
     others = [item for item in named if item[0].workload.kernel != "naive"]
     flash = [item for item in others if item[0].workload.kernel == "flash"]
     own = [item for item in others if is_own(item[0].workload.kernel)]
-    subject = (own or flash or others or naive)[-1]
+    told = [item for item in own if any(kind(item[0]).value is not None for kind in (possible_hbm, requested))]
+    subject = (told or own or flash or others or naive)[-1]
     rest = [item for item in others if item is not subject]
     alike = [item for item in rest if item[0].workload.kernel == subject[0].workload.kernel]
     first = flash[-1:] + naive[-1:] if own else naive[-1:]

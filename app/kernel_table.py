@@ -50,7 +50,8 @@ def kernels_of_libraries(shown: Comparison) -> Table | None:
     """For each Run that is one call of a library, the kernels that the call really started; None without such a Run."""
     rows, reasons = [], []
     for name, run in zip(shown.names, shown.runs, strict=True):
-        if not _is_one_call(run):
+        # Without a GPU nobody names what a function of the user's ran.
+        if not _is_one_call(run) or (is_own(run.workload.kernel) and not run.workload.on_gpu):
             continue
         told = run.find(KERNELS_LAUNCHED)
         rows.append((name, ", then ".join(_breakable(kernel.kernel) for kernel in run.kernels) or "–"))

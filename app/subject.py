@@ -37,7 +37,7 @@ class Subject:
     @property
     def attention_kernel(self) -> AttentionKernel:
         """The kernel's light half; of an own kernel with the schedule that its Run tells."""
-        return kernel_named(self.kernel) if self.run is None else self.run.workload.attention_kernel
+        return kernel_named(self.kernel, "" if self.run is None else self.run.workload.like)
 
     @property
     def tensor_bytes(self) -> dict[str, int]:

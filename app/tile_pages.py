@@ -6,6 +6,7 @@ import numpy as np
 
 from app.lanes import CLOCK
 from app.launch_chart import launch_steps, launch_title
+from app.own_schedule import no_schedule, where_from
 from app.picture import Headline, Picture
 from app.resident import resident
 from app.selection import titled
@@ -31,7 +32,7 @@ def headline(subject: Subject) -> Headline:
         names = [launch_title(launch.name) for launch in subject.schedule.launches]
         count = "one launch" if len(names) == 1 else f"{len(names)} launches"
         sentence = f"{kernel} runs {count} over the whole score matrix: {', '.join(names)}."
-        return Headline(sentence, f"{label}. Each launch reads its operands and writes its result; from the schedule.")
+        return Headline(sentence, f"{label}. {no_schedule(subject)}")
     # Flash, K/V outside, reads …
     kernel, grid = f"{kernel}," if "," in kernel else kernel, walk.grid
     share = 1 - int((grid.last - grid.first).sum()) / (grid.q_tiles * grid.kv_tiles)
@@ -39,7 +40,7 @@ def headline(subject: Subject) -> Headline:
     sentence = f"{kernel} reads K and V {_times(subject, 'k')} and Q {_times(subject, 'q')} a head{skipped}."
     blocks = f"BLOCK_M × BLOCK_N {grid.BLOCK_M:,} × {grid.BLOCK_N:,}"
     programs = f"{_counted(walk.programs, 'program')} a head with {_counted(int(walk.steps.sum()), 'step')} in all"
-    return Headline(sentence, f"{label}. {blocks}, {programs}; from the schedule, no Run needed.")
+    return Headline(sentence, f"{label}. {blocks}, {programs}; {where_from(subject)}.")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from kernels.problem import Refused
 
 TAKES = ("q", "k", "v", "causal")
 TILE_NAMES = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
-_NEVER_AGAIN = ("kernels", "profiler", "app")  # Bytescope's own modules are not imported anew
+OURS = ("kernels", "profiler", "app")  # packages of Bytescope's
 NOT_PERMITTED = (
     "{name} may not be imported here: name it on the command line, or under [kernels] own in bytescope.toml and start "
     "Bytescope again. A Run's file alone never imports anything."
@@ -101,6 +101,9 @@ def offered(name: str, call: Any) -> OwnCallable:
 
 
 def _import(module: str, function: str) -> Any:
+    top = module.partition(".")[0]
+    if top in OURS:
+        raise RefusedKernel(f"{top} is a package of Bytescope's; give yours another name, or move {module} out of it.")
     before = set(sys.modules)
     try:
         found = importlib.import_module(module)
@@ -130,7 +133,7 @@ def _failed(module: str, error: BaseException) -> RefusedKernel:
 def _is_theirs(name: str, module: str) -> bool:
     """Whether a module that came with theirs is the user's too, and no library."""
     top, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None)
-    if top in _NEVER_AGAIN or file is None:
+    if top in OURS or file is None:
         return False
     here = Path(file)
     return top == module.partition(".")[0] or (Path(sys.path[0]) in here.parents and "site-packages" not in here.parts)

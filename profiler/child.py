@@ -57,7 +57,8 @@ def start(device: str) -> None:
         # NVML counts by PCI bus; so must CUDA, or two GPUs trade places.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     # The last line of the parent's stdout is a document; what a kernel prints goes where errors go.
-    os.dup2(2, 1)
+    with suppress(OSError):  # a server may have closed both
+        os.dup2(2, 1)
     sys.stdout = sys.stderr
     # A pool of compiling processes could outlive this one.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

@@ -38,6 +38,8 @@ def measure_here(
     problem = problem_of(*inputs, causal)
     device = CPU if inputs[0].device.type == "cpu" else f"cuda:{inputs[0].device.index}"
     own = offered(_name(call), call)
+    if tile is not None and not own.takes:
+        raise Refused(f"{own.name} takes neither BLOCK_M nor BLOCK_N; leave tile out.")
     asked = Workload(own.name, problem, tile or _own_tile(own), device, **how)
     workload = completed(asked, own)
     with ExitStack() as held:
@@ -46,6 +48,7 @@ def measure_here(
             held.enter_context(torch.cuda.device(device))
             held.enter_context(child.lock_of(device))
             held.callback(torch.cuda.empty_cache)
+            held.callback(torch._C._cuda_clearCublasWorkspaces)  # of the float64 reference
         info = child.describe(device)
         make = partial(Bench, workload, info, own, inputs)
         beside = () if device == CPU else unseen(ELSEWHERE)

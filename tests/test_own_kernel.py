@@ -135,6 +135,7 @@ def test_a_window_is_refused(write: Write) -> None:
 IMPORTS = {
     "no_module": ("absent:f", {}, "There is no module absent in .*; start in the folder that holds it", ""),
     "no_parent": ("absent.part:f", {}, "There is no module absent in", ""),
+    "ours": ("profiler.mine:f", {}, "profiler is a package of Bytescope's; give yours another name, or move", ""),
     "needs": ("m:f", {"m": "import absent"}, "does not import: ModuleNotFoundError: No module named 'absent'", "m.py"),
     "syntax": ("m:f", {"m": "def f(:"}, "The module m does not import: SyntaxError: invalid syntax", "m.py"),
     "raises": ("m:f", {"m": "def g(): 1 / 0\ng()"}, "does not import: ZeroDivisionError: division by zero", "in g"),

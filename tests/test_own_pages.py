@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from app import cost, form, own_kernels
-from app.answer import headline
+from app.answer import headline, pair
 from app.no_timeline import why_no_timeline
 from app.own_kernels import offered, permit, refusal, titles
 from app.registry import all_views
 from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
+from app.tile_pages import headline as tile_headline
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
@@ -117,6 +118,29 @@ def test_nan_is_in_the_line_below_the_answer() -> None:
     run = replace(run, measurements=(*run.measurements[:-1], spoiled))
     found = headline(compare((flash_run(), run))).detail
     assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found
+
+
+def test_one_whose_bytes_are_known_goes_before_one_whose_are_not() -> None:
+    known, unknown = own_run(), replace(own_run("mine:plain", ""), created="2026-11-29T12:00:30Z", measurements=())
+    assert pair(compare((cpu_run(), known, unknown))).name == "streamed"
+    assert pair(compare((cpu_run(), unknown))).name == "plain"
+
+
+def test_the_tile_page_says_whose_word_the_schedule_is() -> None:
+    def told(run: Run) -> str:
+        return tile_headline(subjects((run,), PROBLEM, TILE)[0]).detail
+
+    assert told(own_run()).endswith(
+        "from the schedule of flash, which the kernel says is its own; the interpreter saw the same bytes."
+    )
+    doubled = [replace(m, value=(m.value or 0) * 2) if m.source == "interpreter" else m for m in own_run().measurements]
+    assert told(replace(own_run(), measurements=tuple(doubled))).endswith(
+        "which the kernel says is its own, but the interpreter saw 2.0× these bytes: it is another."
+    )
+    assert told(own_run(on_gpu=True)).endswith("it was not interpreted, so nothing confirms that.")
+    assert told(cpu_run()).endswith("from the schedule, no Run needed.")
+    (plain,) = (one for one in subjects((own_run("mine:plain", ""),), PROBLEM, TILE) if one.kernel == "mine:plain")
+    assert "the function names no schedule, such as schedule =" in tile_headline(plain).detail
 
 
 def test_its_schedule_is_what_the_tile_page_opens_with() -> None:
