@@ -1,9 +1,11 @@
 """Records what torch's caching allocator does while something runs, and makes a MemoryTrace of it."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from profiler.plausible import printable
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = "/site-packages/"
+COMPILER = "torch._inductor"
 MOST_LETTERS = 200  # of a file's or a function's name
 MOST_ENTRIES = 2 * MOST_EVENTS  # that torch keeps: its own snapshots are entries too
 
@@ -98,8 +101,27 @@ def recording(device: str) -> Iterator[Recorder]:
 
 
 def _snapshot() -> Snapshot:
-    found: Snapshot = torch.cuda.memory._snapshot()
+    with no_inductor():
+        found: Snapshot = torch.cuda.memory._snapshot()
     return found
+
+
+@contextmanager
+def no_inductor() -> Iterator[None]:
+    """Keep torch from importing its compiler, which takes seconds, to ask whose generated code a frame is.
+
+    Where the compiler has not been imported, no frame is of its code.
+    """
+    if COMPILER in sys.modules:
+        yield
+        return
+    parent, _, name = COMPILER.rpartition(".")
+    module = sys.modules[parent]
+    setattr(module, name, SimpleNamespace())
+    try:
+        yield
+    finally:
+        delattr(module, name)
 
 
 def trace_of(snapshot: Snapshot, index: int) -> Sequence[Mapping[str, Any]]:
