@@ -73,7 +73,7 @@ def collect() -> bool:
         status = one.status()
         if status.state != "done" or status.failed:
             failed = f", {status.failed} failed" if status.failed else ""
-            words = f"{status.done} of {status.cells} tiles measured{failed}. {status.error}".strip()
+            words = f"{status.done} of {status.cells} cells measured{failed}. {status.error}".strip()
             session.notify("error" if status.error else "info", words)
         is_changed = True
     return is_changed

@@ -42,8 +42,13 @@ def stored() -> tuple[Measured, ...]:
 
     Files are read again once they change.
     """
+    return _stored(saved_folders())
+
+
+def saved_folders() -> tuple[tuple[Path, int], ...]:
+    """The folders that hold saved Runs, and when each changed last, in ns; recorded sweeps and all sweeps with them."""
     folders = (RECORDED, runs_folder(), *(folder / RUNS for folder in all_sweeps()))
-    return _stored(tuple((folder, _changed(folder)) for folder in folders))
+    return tuple((folder, _changed(folder)) for folder in folders)
 
 
 def _changed(folder: Path) -> int:
@@ -68,7 +73,7 @@ def _of_row(row: Sequence[Any], known: Sequence[str]) -> Measured | None:
     """A row as Measured; None where its Workload is none, which opening its file would say."""
     workload, device, created, run_id, recorded, *numbers = row
     try:
-        found = _workload(workload)
+        found = workload_of(workload)
     except (NotARun, Refused, ValueError):
         return None
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
@@ -77,7 +82,8 @@ def _of_row(row: Sequence[Any], known: Sequence[str]) -> Measured | None:
 
 
 @lru_cache(maxsize=20_000)
-def _workload(text: str) -> Workload:
+def workload_of(text: str) -> Workload:
+    """The Workload of a catalogue's row. Raises NotARun, Refused or ValueError."""
     workload: Workload = decode(Workload, json.loads(text), "workload")
     return workload
 

@@ -54,9 +54,9 @@ def compile_words(status: CompileStatus) -> str:
 
 def sweep_words(status: SweepStatus) -> str:
     """How far a sweep is, how fast, and how much longer it takes, in a few words."""
-    parts = [f"Measuring: {status.done + status.failed} of {status.cells} tiles"]
+    parts = [f"Measuring: {status.done + status.failed} of {status.cells} cells"]
     if status.failed:
         parts.append(f"{status.failed} failed")
     if status.rate is not None and status.seconds_left is not None:
-        parts += [f"{significant(status.rate, 2)} tiles/s", f"{status.seconds_left:.0f} s left"]
+        parts += [f"{significant(status.rate, 2)} cells/s", f"{status.seconds_left:.0f} s left"]
     return ", ".join(parts)

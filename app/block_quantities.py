@@ -19,6 +19,7 @@ SECONDS: tuple[Unit, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns
 RATES: tuple[Unit, ...] = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
 PERCENT: tuple[Unit, ...] = ((0.01, "%"),)
 NUMBER: tuple[Unit, ...] = ((1.0, ""),)
+SHARES: tuple[Unit, ...] = ((1.0, ""), (1e-3, "10⁻³"), (1e-6, "10⁻⁶"), (1e-9, "10⁻⁹"))
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ QUANTITIES = {
         Quantity(L2_SM, "L2↔SM", "bytes that crossed between L2 and the SMs", traffic, BYTES, LESS),
         Quantity(HBM, "HBM", "bytes read from and written to HBM", traffic, BYTES, LESS),
         Quantity(REQUESTED, "Requested", "bytes that the programs' loads and stores ask for", traffic, BYTES, LESS),
-        Quantity(ERROR, "Error", "‖O − reference‖ / ‖reference‖, the reference in float64", error, NUMBER, LESS),
+        Quantity(ERROR, "Error", "‖O − reference‖ / ‖reference‖, the reference in float64", error, SHARES, LESS),
         Quantity(REGISTERS, "Registers", "of one thread", _count, NUMBER, 0),
         Quantity(SPILLS, "Spills", "bytes of local memory of one thread", capacity, MEMORY, LESS),
         Quantity(SHARED_MEMORY, "Shared memory", "of one CTA", _memory, MEMORY, 0),

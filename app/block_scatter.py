@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log10
 
 import plotly.graph_objects as go
 
 from app.block_board import Cell
 from app.block_map import hover_label
-from app.block_quantities import L2_SM, QUANTITIES, TIME, Unit
+from app.block_quantities import L2_SM, MANY, QUANTITIES, TIME, Unit
 from app.style import KERNEL, Theme, shade, template
+
+BEFORE, BEHIND = 0.12, 0.04  # of a log axis left free at its ends
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,23 @@ def scatter(found: Sequence[Point], theme: Theme, chosen: Cell | None = None) ->
         if chosen is not None and one.cell.tile == chosen.tile:
             ring = {"size": 17, "color": "rgba(0,0,0,0)", "line": {"color": theme.ink, "width": 2}}
             chart.add_trace(_trace([one], by_bytes, time_unit, ring, names=False))
-    axis = {"fixedrange": True, "rangemode": "tozero", "zeroline": False}
     chart.update_layout(
         template=template(theme), height=340, showlegend=False, hovermode="closest", dragmode=False,
-        xaxis=axis | {"title": {"text": f"L2↔SM, {by_bytes[1]}"}},
-        yaxis=axis | {"title": {"text": f"time, {time_unit[1]}"}}, margin={"t": 12, "r": 40},
+        xaxis=_axis("L2↔SM", [one.moved / by_bytes[0] for one in found], by_bytes[1]),
+        yaxis=_axis("time", [one.seconds / time_unit[0] for one in found], time_unit[1]), margin={"t": 12, "r": 40},
         hoverlabel=hover_label(theme),
     )  # fmt: skip
     return chart
+
+
+def _axis(title: str, values: Sequence[float], unit: str) -> dict[str, object]:
+    """From 0; where the largest is many times the smallest, on a log scale, with room for names below and before."""
+    axis: dict[str, object] = {"fixedrange": True, "zeroline": False}
+    least, most = min(values, default=0.0), max(values, default=0.0)
+    if not 0 < MANY * least < most:
+        return axis | {"title": {"text": f"{title}, {unit}"}, "rangemode": "tozero"}
+    ends = [log10(least) - BEFORE * log10(most / least), log10(most) + BEHIND * log10(most / least)]
+    return axis | {"title": {"text": f"{title}, {unit}, log scale"}, "type": "log", "range": ends, "dtick": "D2"}
 
 
 def _trace(
@@ -74,7 +86,8 @@ def _trace(
     return go.Scatter(
         x=[one.moved / by_bytes[0] for one in shown], y=[one.seconds / by_time[0] for one in shown], mode=mode,
         marker=marker, line={"color": line or None, "width": 1.5, "dash": "dot"}, text=[_name(one) for one in shown],
-        textposition="top right", cliponaxis=False, hovertext=[_hover(one) for one in shown], hoverinfo="text",
+        # Towards where there is nothing: no tile lies beyond the front.
+        textposition="bottom left", cliponaxis=False, hovertext=[_hover(one) for one in shown], hoverinfo="text",
     )  # fmt: skip
 
 

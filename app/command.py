@@ -4,19 +4,25 @@ import shlex
 from collections.abc import Sequence
 
 from kernels.problem import LINEAR
+from profiler.ncu_import import is_imported
 from profiler.workload import AUTO, Workload
 
 
 def command(workloads: Sequence[Workload]) -> str:
-    """One `python -m profiler run` for all Workloads that one call can measure; further calls on further lines."""
+    """One `python -m profiler run` for all Workloads that one call can measure; further calls on further lines.
+
+    What was imported cannot be run here; a line for the reader says so.
+    """
     groups: list[list[Workload]] = []
-    for workload in dict.fromkeys(workloads):
+    elsewhere = dict.fromkeys(workload.kernel for workload in workloads if is_imported(workload.kernel))
+    for workload in dict.fromkeys(workload for workload in workloads if workload.kernel not in elsewhere):
         home = next((group for group in groups if all(_fit(workload, other) for other in group)), None)
         if home is None:
             groups.append([workload])
         else:
             home.append(workload)
-    return "\n".join(shlex.join(_call(group)) for group in groups)
+    told = (f"# {kernel} was profiled elsewhere; import its file anew" for kernel in elsewhere)
+    return "\n".join((*(shlex.join(_call(group)) for group in groups), *told))
 
 
 def _fit(one: Workload, other: Workload) -> bool:

@@ -238,7 +238,7 @@ CAUSAL = "Each query sees the keys up to its own position; masks are aligned bot
 L2 = "Cold: L2 is flushed before each pass, outside what is measured. Warm: it keeps what the pass before left."
 COUNTERS = "auto: every quick source, the best one first; a name: that source alone."
 DRAIN = "Writes are counted until L2 holds no dirty line; without it, until the pass ends."
-DETAIL = "Tensor-core FLOPs, spills, L2 hit rate: more passes, counted after the rest."
+DETAIL = "Tensor-core FLOPs, spills, L2 hit rate, energy: more passes, counted after the rest."
 HELP = {
     "repeats": "How often the whole work is timed; a pass makes one launch or more.",
     "kv_heads": "K/V heads; fewer than heads is GQA, one is MQA. Must divide heads.",

@@ -24,11 +24,17 @@ class Options(TypedDict):
 
 
 def begin(filled: Mapping[str, object]) -> None:
-    """Fill the form of a fresh session; without effect later."""
+    """Fill the form of a fresh session, and again with what it held where the server forgot its widgets.
+
+    It does so when a page sends the browser to another one. Without effect at all other times.
+    """
     if "form-turn" not in st.session_state:
         st.session_state["form-turn"] = 0
         st.session_state["form-known"] = {}
         put(filled)
+    elif filled.keys() - values().keys():
+        known = st.session_state["form-known"][_turn()]
+        put({name: known[name] for name in filled})
 
 
 def values() -> dict[str, object]:

@@ -31,9 +31,9 @@ def requested(run: Run) -> Bytes:
     return traced if traced.value is not None else _sum(run, "requested_read_bytes", "requested_write_bytes")
 
 
-def l2_sm(run: Run) -> Bytes:
-    """What crossed from L2 to the SMs."""
-    return _single(run, "l2_sm_bytes")
+def l2_sm(run: Run, launch: str | None = None) -> Bytes:
+    """What crossed between L2 and the SMs; of one launch, or of the whole Run."""
+    return _single(run, "l2_sm_bytes", launch)
 
 
 def hbm(run: Run, launch: str | None = None) -> Bytes:

@@ -1,4 +1,4 @@
-"""Runs as something to send: HTML, JSON, CSV, Markdown or a Perfetto trace; also `python -m app.report`."""
+"""Runs as something to send: HTML, JSON, CSV, Markdown, Perfetto or memory_viz; also `python -m app.report`."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +12,29 @@ from app.report_perfetto import perfetto
 from app.report_text import csv, markdown
 from kernels.problem import Refused
 from profiler.codec import NotARun
+from profiler.memory_snapshot import pickled
 from profiler.run import Run, to_json
 from profiler.store import StoreError, load
 
 REFUSED = 2
-FORMATS: Mapping[str, Callable[[Sequence[Run]], str]] = {
+
+
+def memory(runs: Sequence[Run]) -> bytes:
+    """The allocator's history of the one Run that has it, for pytorch.org/memory_viz. Raises Refused."""
+    traces = [run.memory for run in runs if run.memory is not None]
+    if len(traces) != 1:
+        having = f"{len(traces)} of these Runs have one" if traces else "None of these Runs has one"
+        raise Refused(f"The format memory is the allocator's history of one Run. {having}; name one that has it.")
+    return pickled(traces[0])
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Run]], str | bytes]] = {
     "html": html,
     "json": to_json,
     "csv": csv,
     "md": markdown,
     "perfetto": perfetto,
+    "memory": memory,
 }
 READABLE = ("csv", "md")  # on a terminal as well
 
@@ -35,15 +48,15 @@ def main(
     try:
         text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
         if out is None:
-            sys.stdout.write(text)
+            sys.stdout.buffer.write(text.encode() if isinstance(text, str) else text)
         else:
-            _write(out, text)
+            write(out, text)
     except (Refused, NotARun, StoreError) as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal
 
 
-def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str:
+def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str | bytes:
     if not files:
         raise Refused("No Run file is named; name one or more, such as examples/full_8k.json.")
     if name not in FORMATS:
@@ -54,9 +67,10 @@ def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str:
     return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load(file))))
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str | bytes) -> None:
+    """Write a report. Raises StoreError."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
     except OSError as fault:
         raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
 

@@ -43,14 +43,18 @@ def html(runs: Sequence[Run]) -> str:
         problems.setdefault(run.workload.problem.label, []).append(run)
     subject = _subject(problems)
     chapters = _chapters(problems)
+    return document(f"Bytescope: {subject}", f"{_head(runs, subject)}{_contents(chapters)}{_body(chapters)}{FOOT}")
+
+
+def document(title: str, content: str) -> str:
+    """A whole HTML document around a report's content, with all that its charts need."""
     plotly, draw = get_plotlyjs(), SCRIPT.read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(plotly, draw)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(f'Bytescope: {subject}')}</title>"
-        f"<style>{_style()}</style></head><body><main>{_head(runs, subject)}{_contents(chapters)}"
-        f"{_body(chapters)}{FOOT}</main>"
+        f"<title>{escape(title)}</title>"
+        f"<style>{_style()}</style></head><body><main>{content}</main>"
         f"<script>{plotly}</script><script>{draw}</script></body></html>\n"
     )
 

@@ -18,10 +18,15 @@ HELD = frozenset(
         "peak_allocated_bytes",
         "peak_reserved_bytes",
         "nvml_memory_used_bytes",
+        "process_memory_bytes",
+        "context_bytes",
+        "other_processes_bytes",
+        "device_memory_bytes",
     }
 )
 SPELL: Mapping[str, Callable[[float], str]] = {
     "B": style.traffic,
+    "B/s": style.bandwidth,
     "s": style.seconds,
     "FLOP": lambda value: style.flop_rate(value).removesuffix("/s"),
     "1": style.error,
@@ -39,13 +44,22 @@ def measurements(name: str, run: Run) -> str:
     return folded(name, about, table(Table(name, "", columns, rows, reasons)), "printed")
 
 
+def spelled(name: str, unit: str, value: float | None) -> str:
+    """A Measurement's value with three significant digits and its unit; a dash without one."""
+    if value is None:
+        return "–"
+    if unit == "1" and value == int(value):
+        return f"{value:,.0f}"  # a count
+    spell = style.capacity if name in HELD else SPELL.get(unit, lambda v: f"{style.significant(v)} {unit}")
+    return spell(value)
+
+
 def _row(measurement: Measurement) -> tuple[str, ...]:
     value, spread, unit = measurement.value, measurement.spread, measurement.unit
-    spell = style.capacity if measurement.name in HELD else SPELL.get(unit, lambda v: f"{style.significant(v)} {unit}")
     return (
         measurement.name,
         launch_title(measurement.launch) if measurement.launch else "whole",
-        "–" if value is None else spell(value),
+        spelled(measurement.name, unit, value),
         measurement.source,
         "" if value is None else _exact(value, unit),
         "" if spread is None else f"{_exact(spread[0], unit)} to {_exact(spread[1], unit)}",

@@ -59,24 +59,24 @@ def markdown(runs: Sequence[Run]) -> str:
 
 
 def _table(runs: Sequence[Run]) -> str:
-    heads = [_plain(name) for name in names(runs)]
+    heads = [plain(name) for name in names(runs)]
     reasons: list[str] = []
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for label, of, spell in _ROWS:
         found = [of(run) for run in runs]
         lines.append(f"| {label} | {' | '.join(_cell(part, spell) for part in found)} |")
         named = zip(heads, found, strict=True)
-        reasons += [f"{label}, {head}: {_plain(part.reason)}" for head, part in named if part.reason]
+        reasons += [f"{label}, {head}: {plain(part.reason)}" for head, part in named if part.reason]
     places = dict.fromkeys(_place(run) for run in runs)
     below = "\n".join(f"* {line}" for line in (*places, *reasons))
-    return f"### {_plain(runs[0].workload.problem.label)}\n\n" + "\n".join(lines) + f"\n\n{below}\n"
+    return f"### {plain(runs[0].workload.problem.label)}\n\n" + "\n".join(lines) + f"\n\n{below}\n"
 
 
 def _place(run: Run) -> str:
     facts = [run.device.name, f"driver {run.device.driver}" if run.device.driver else ""]
     facts += [f"{name} {version}" for name, version in run.environment.items()]
     facts += [run.created[:10], in_a_line(run.workload)]
-    return _plain(", ".join(filter(None, facts)))
+    return plain(", ".join(filter(None, facts)))
 
 
 def _cell(found: Bytes, spell: Callable[[float | None], str]) -> str:
@@ -102,7 +102,7 @@ _ROWS: tuple[tuple[str, Callable[[Run], Bytes], Callable[[float | None], str]], 
 )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown shows as it stands, on one line."""
     one_line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line)

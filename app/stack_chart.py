@@ -1,6 +1,6 @@
 """Horizontal stacked bars: parts of a total in their colours, the total at the end, a line of words below."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,7 +12,10 @@ BAR_PIXELS, LINE_PIXELS, GAP_PIXELS, AXIS_PIXELS = 22, 17, 12, 52
 HATCH = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.35}
 NEAR = 0.3  # share of the longest bar that a number takes at most
 NAME_LETTERS = 48  # of a row, beside its bar; the rest is on hover
+FACTORS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "TiB": 2.0**40, "GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10}
 ROOM = 1.28  # the axis ends that much after the longest bar, so that its total fits
+
+Spelling = Callable[[float | None], str]
 
 
 @dataclass(frozen=True)
@@ -41,23 +44,23 @@ class Stack:
         return sum(part.value for part in self.parts)
 
 
-def stacks(rows: Sequence[Stack], axis_title: str, theme: Theme) -> go.Figure:
-    """A chart of the rows, the first on top, on a linear axis from 0."""
+def stacks(rows: Sequence[Stack], axis_title: str, theme: Theme, spell: Spelling = traffic) -> go.Figure:
+    """A chart of the rows, the first on top, on a linear axis from 0; `spell` writes bytes, traffic or capacity."""
     longest = max((max(row.total, row.mark or 0) for row in rows), default=0.0)
-    unit = traffic(longest).rpartition(" ")[2] or "B"
-    factor = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}.get(unit, 1.0)
+    unit = spell(longest).rpartition(" ")[2] or "B"
+    factor = FACTORS.get(unit, 1.0)
     middles, top = [], GAP_PIXELS / 2
     for row in rows:
         middles.append(top + BAR_PIXELS / 2)
         top += BAR_PIXELS + len(row.lines) * LINE_PIXELS + GAP_PIXELS
     placed = list(zip(rows, middles, strict=True))
     # Plotly checks its whole input at each call, so everything is handed over at once.
-    figure = go.Figure(_bars(placed, factor, theme))
+    figure = go.Figure(_bars(placed, factor, theme, spell))
     figure.update_layout(
         template=template(theme), height=top + AXIS_PIXELS, barmode="stack", showlegend=False,
         margin={"l": 8, "r": 8, "t": 4, "b": 8},
         shapes=[_tick(row.mark / factor, middle, theme) for row, middle in placed if row.mark is not None],
-        annotations=[note for row, middle in placed for note in _notes(row, middle, factor, longest, theme)],
+        annotations=[note for row, middle in placed for note in _notes(row, middle, factor, longest, theme, spell)],
     )  # fmt: skip
     figure.update_xaxes(
         title_text=f"{axis_title}, {unit}",
@@ -77,7 +80,7 @@ def _short(name: str) -> str:
     return name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…"
 
 
-def _bars(placed: Sequence[tuple[Stack, float]], factor: float, theme: Theme) -> list[go.Bar]:
+def _bars(placed: Sequence[tuple[Stack, float]], factor: float, theme: Theme, spell: Spelling) -> list[go.Bar]:
     """A trace for the first part of all measured rows, one for their second, and so on; the same for derived rows."""
     bars = []
     for is_measured in (True, False):
@@ -95,7 +98,7 @@ def _bars(placed: Sequence[tuple[Stack, float]], factor: float, theme: Theme) ->
                 width=BAR_PIXELS,
                 orientation="h",
                 marker=marker,
-                hovertext=[f"{escape(row.name)}: {part.name} {traffic(part.value)}" for row, part, _ in found],
+                hovertext=[f"{escape(row.name)}: {part.name} {spell(part.value)}" for row, part, _ in found],
                 hoverinfo="text",
             )
             bars.append(bar)
@@ -108,11 +111,13 @@ def _tick(at: float, middle: float, theme: Theme) -> dict[str, object]:
     return {"type": "line", "x0": at, "x1": at, "y0": middle - half, "y1": middle + half, "line": line}
 
 
-def _notes(row: Stack, middle: float, factor: float, longest: float, theme: Theme) -> list[dict[str, object]]:
+def _notes(
+    row: Stack, middle: float, factor: float, longest: float, theme: Theme, spell: Spelling
+) -> list[dict[str, object]]:
     """The total at the end of a bar, and the lines below it."""
     # Beyond a tick that would stand in the middle of the number.
     end = row.mark if row.mark is not None and 0 <= row.mark - row.total < NEAR * longest else row.total
-    total = f"<b>{traffic(row.total)}</b>" if row.parts else "– not known"
+    total = f"<b>{spell(row.total)}</b>" if row.parts else "– not known"
     common = {"xanchor": "left", "showarrow": False}
     colour = theme.ink if row.parts else theme.muted
     notes: list[dict[str, object]] = [

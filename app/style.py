@@ -18,6 +18,14 @@ TENSOR = {
     "lse": "#7B8794",
     "mask": "#B0B7C0",
 }
+# Memory that is no tensor's.
+MEMORY = {
+    "workspace": "#829AB1",
+    "other": "#5B3FB6",
+    "rounding": "#CBD2D9",
+    "cached": "#B0B7C0",
+    "context": "#7B8794",
+}
 STATE = {"m": "#5B3FB6", "l": "#0B7A75", "alpha": "#D55E00", "acc": "#56B4E9", "exact": "#7B8794"}
 KERNEL = {
     "naive": "#C4622D",
@@ -74,6 +82,7 @@ SOURCE_BADGE = {
     "interpreter": "trace",
     "schedule": "schedule",
     "model": "model",
+    "datasheet": "datasheet",
 }
 
 

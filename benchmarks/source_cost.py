@@ -33,6 +33,7 @@ COSTLIEST = 4
 ORDER = (
     *("cupti_sampling", "cupti_range", "cupti_detail", "nvml_gpm", "ncu", "cupti_range", "cupti_sampling"),
     *("kernel_names", "cupti_range", "cupti_detail", "cupti_sampling", "kernel_names", "cupti_range"),
+    *("copy_bandwidth", "nvml_energy"),
 )
 
 

@@ -17,7 +17,8 @@ DRAIN = "drain"  # what stands beside launches for the write-back of L2
 class Launch:
     """One kernel launch: requested bytes of the whole problem by tensor, and its Walk where its programs are known.
 
-    `on_chip` is what a program of it holds. `name` is an identifier, and not "drain", which stands beside launches for
+    `on_chip` is what a program of it holds. `flops` are the floating-point operations that it makes, on hidden scores
+    too; None where it does not tell. `name` is an identifier, and not "drain", which stands beside launches for
     the write-back of L2.
     """
 
@@ -26,6 +27,7 @@ class Launch:
     writes: ByTensor
     walk: Walk | None = None
     on_chip: tuple[Held, ...] = ()
+    flops: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name == DRAIN:

@@ -1,4 +1,4 @@
-"""The command line: python -m profiler doctor | run | sweep | resources | audit | report | schedule | list | export."""
+"""The command line: python -m profiler COMMAND, such as doctor, run, sweep, report, compare or list."""
 
 import json
 import subprocess
@@ -15,8 +15,11 @@ from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
+from profiler.compare_command import compare_runs
 from profiler.doctor import default_device, diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
+from profiler.import_command import import_ncu
+from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
 from profiler.own_kernel import Permit, why_spoiled
 from profiler.problem_options import (
@@ -190,7 +193,9 @@ def schedule(
 @app.command()
 def report(
     files: Annotated[list[Path], typer.Argument(help="Run files, folders of them, or sweeps.")],
-    format: Annotated[str, typer.Option(help="html, json, csv, md or perfetto.")] = "html",
+    format: Annotated[
+        str, typer.Option(help="html, json, csv, md, perfetto, or memory for pytorch.org/memory_viz.")
+    ] = "html",
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Turn Run files into a report."""
@@ -218,6 +223,8 @@ app.command()(resources)
 app.command()(sweep)
 app.command("list")(list_saved)
 app.command("export")(export_runs)
+app.command("compare", cls=LimitedCommand)(compare_runs)
+app.command("import")(import_ncu)
 
 
 def _follow(job: Job, chosen: tuple[Workload, ...]) -> JobStatus:

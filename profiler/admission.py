@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kernels.base import GpuLimits
 from kernels.problem import Refused, TileConfig
+from profiler.memory_model import peak_tensors
 from profiler.run import DeviceInfo
 from profiler.workload import Workload
 
@@ -31,13 +32,12 @@ class Needs:
 def needs(workload: Workload) -> Needs:
     """Inputs, O and temporaries as the kernel predicts them; the flush buffer and libraries come on top."""
     kernel, problem = workload.attention_kernel, workload.problem
-    inputs = {name: size for name, size in problem.tensor_bytes.items() if name != "lse"}
     tile = workload.tile or TileConfig()
     walk = kernel.schedule(problem, tile).walk
     steps = 0 if walk is None else walk.total_steps
     all_scores = problem.batch * problem.heads * problem.seq_len_q * problem.seq_len_kv
     flops = problem.flops if kernel.is_tiled else 4 * all_scores * problem.head_dim
-    return Needs(inputs | dict(kernel.temporaries(problem, tile)), steps, flops)
+    return Needs(peak_tensors(kernel, problem, tile), steps, flops)
 
 
 def admit(workload: Workload, device: DeviceInfo, limits: GpuLimits | None, free_bytes: int | None) -> None:

@@ -12,6 +12,11 @@ NONE = "none"
 YES, NO = ("true", "yes"), ("false", "no")
 
 
+def option(name: str) -> str:
+    """How the command line calls an axis."""
+    return {"seq_len_q": "--seq-len", "repeats": "--passes"}.get(name, f"--{name.lower().replace('_', '-')}")
+
+
 def values(name: str, text: str, read: Callable[[str, str], T]) -> tuple[T, ...]:
     """The values of `text`, each read by `read(name, part)`, twice-named ones once. Raises Refused.
 

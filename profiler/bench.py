@@ -1,8 +1,8 @@
 """Work ready to launch, a Workload above all, and the few moves that every source of numbers needs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
@@ -40,6 +40,15 @@ class TimedPass:
         return float(self.start.elapsed_time(self.end)) * 1e-3
 
 
+@dataclass(frozen=True)
+class PassTensors:
+    """Tensors of a pass by name: those there before it, the bytes of those it makes, and what each launch writes."""
+
+    before: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    writes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
 class Load:
     """Work on one device that can be launched again and again: what sources of numbers measure.
 
@@ -51,6 +60,7 @@ class Load:
     l2 = "cold"
     drain = True
     repeats = 20
+    tensors = PassTensors()  # as far as they are known
     compulsory_bytes: int
     launch_names: tuple[str, ...]
 
@@ -155,6 +165,18 @@ class Bench(Load):
         self.programs_at_once = kernel.programs_at_once(workload.problem, self._tile) if workload.on_gpu else None
         self.schedule = kernel.schedule(workload.problem, self._tile).with_wave(self.programs_at_once or 1)
         self.launch_names = tuple(launch.name for launch in self.schedule.launches)
+        self.tensors = self._pass_tensors()
+
+    def _pass_tensors(self) -> PassTensors:
+        before = dict(zip("qkv", self.inputs, strict=True))
+        if isinstance(self._prepared, torch.Tensor):
+            before["mask"] = self._prepared
+        made = self.workload.attention_kernel.temporaries(self.workload.problem, self._tile)
+        return PassTensors(
+            before,
+            {name: size for name, size in made.items() if name not in before},
+            {launch.name: frozenset(launch.writes) for launch in self.schedule.launches},
+        )
 
     def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
         """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""

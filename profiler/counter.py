@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from profiler import counters
+from profiler.memory_trace import MemoryTrace
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, LaunchedKernel, LaunchSpan, Measurement, Series
 from profiler.workload import AUTO, LADDER, Workload
@@ -26,6 +27,7 @@ class Reading:
     series: tuple[Series, ...] = ()
     spans: tuple[LaunchSpan, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
+    memory: MemoryTrace | None = None
 
 
 class Unavailable(RuntimeError):

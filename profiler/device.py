@@ -13,11 +13,15 @@ from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
 from profiler.run import DeviceInfo
 
 MiB = 2**20
+FIRST_BFLOAT16 = (8, 0)  # the compute capability from which tensor cores take bfloat16
 
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """A row of GPUS. Bytes, bytes/s and FLOP/s; flops are dense FP16 / BF16 tensor FLOP/s accumulated in float32."""
+    """A row of GPUS. Bytes, bytes/s and FLOP/s.
+
+    flops are dense FP16 / BF16 tensor FLOP/s accumulated in float32; fp32_flops those of float32 without tensor cores.
+    """
 
     title: str
     compute_capability: tuple[int, int]
@@ -25,6 +29,7 @@ class GpuSpec:
     hbm_bytes_per_second: float
     l2_bytes: int
     flops_per_second: float
+    fp32_flops_per_second: float
     nvml_names: tuple[str, ...]  # without the vendor's name in front
 
     @property
@@ -45,7 +50,7 @@ class GpuSpec:
     @property
     def has_bfloat16(self) -> bool:
         """Tensor cores take bfloat16 from Ampere on."""
-        return self.compute_capability >= (8, 0)
+        return self.compute_capability >= FIRST_BFLOAT16
 
     @property
     def limits(self) -> GpuLimits:
@@ -55,19 +60,21 @@ class GpuSpec:
 
 # NVIDIA's datasheets and architecture whitepapers.
 GPUS = {
-    "v100": GpuSpec("V100 SXM2", (7, 0), 80, 900e9, 6 * MiB, 125e12, ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB")),
-    "t4": GpuSpec("T4", (7, 5), 40, 320e9, 4 * MiB, 65e12, ("Tesla T4",)),
-    "a10": GpuSpec("A10", (8, 6), 72, 600e9, 6 * MiB, 125e12, ("A10",)),
-    "a100-40": GpuSpec("A100 SXM 40 GB", (8, 0), 108, 1555e9, 40 * MiB, 312e12, ("A100-SXM4-40GB",)),
-    "a100": GpuSpec("A100 SXM 80 GB", (8, 0), 108, 2039e9, 40 * MiB, 312e12, ("A100-SXM4-80GB",)),
-    "rtx3090": GpuSpec("RTX 3090", (8, 6), 82, 936e9, 6 * MiB, 71e12, ("GeForce RTX 3090",)),
-    "l4": GpuSpec("L4", (8, 9), 58, 300e9, 48 * MiB, 121e12, ("L4",)),
-    "l40s": GpuSpec("L40S", (8, 9), 142, 864e9, 96 * MiB, 362e12, ("L40S",)),
-    "rtx4090": GpuSpec("RTX 4090", (8, 9), 128, 1008e9, 72 * MiB, 165e12, ("GeForce RTX 4090",)),
-    "h100": GpuSpec("H100 SXM", (9, 0), 132, 3350e9, 50 * MiB, 989e12, ("H100 80GB HBM3",)),
-    "h200": GpuSpec("H200 SXM", (9, 0), 132, 4800e9, 60 * MiB, 989e12, ("H200",)),
-    "b200": GpuSpec("B200", (10, 0), 148, 8000e9, 126 * MiB, 2250e12, ("B200",)),
-    "rtx5090": GpuSpec("RTX 5090", (12, 0), 170, 1792e9, 96 * MiB, 209e12, ("GeForce RTX 5090",)),
+    "v100": GpuSpec(
+        "V100 SXM2", (7, 0), 80, 900e9, 6 * MiB, 125e12, 15.7e12, ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB")
+    ),
+    "t4": GpuSpec("T4", (7, 5), 40, 320e9, 4 * MiB, 65e12, 8.1e12, ("Tesla T4",)),
+    "a10": GpuSpec("A10", (8, 6), 72, 600e9, 6 * MiB, 125e12, 31.2e12, ("A10",)),
+    "a100-40": GpuSpec("A100 SXM 40 GB", (8, 0), 108, 1555e9, 40 * MiB, 312e12, 19.5e12, ("A100-SXM4-40GB",)),
+    "a100": GpuSpec("A100 SXM 80 GB", (8, 0), 108, 2039e9, 40 * MiB, 312e12, 19.5e12, ("A100-SXM4-80GB",)),
+    "rtx3090": GpuSpec("RTX 3090", (8, 6), 82, 936e9, 6 * MiB, 71e12, 35.6e12, ("GeForce RTX 3090",)),
+    "l4": GpuSpec("L4", (8, 9), 58, 300e9, 48 * MiB, 121e12, 30.3e12, ("L4",)),
+    "l40s": GpuSpec("L40S", (8, 9), 142, 864e9, 96 * MiB, 362e12, 91.6e12, ("L40S",)),
+    "rtx4090": GpuSpec("RTX 4090", (8, 9), 128, 1008e9, 72 * MiB, 165e12, 82.6e12, ("GeForce RTX 4090",)),
+    "h100": GpuSpec("H100 SXM", (9, 0), 132, 3350e9, 50 * MiB, 989e12, 67e12, ("H100 80GB HBM3",)),
+    "h200": GpuSpec("H200 SXM", (9, 0), 132, 4800e9, 60 * MiB, 989e12, 67e12, ("H200",)),
+    "b200": GpuSpec("B200", (10, 0), 148, 8000e9, 126 * MiB, 2250e12, 80e12, ("B200",)),
+    "rtx5090": GpuSpec("RTX 5090", (12, 0), 170, 1792e9, 96 * MiB, 209e12, 104.8e12, ("GeForce RTX 5090",)),
 }
 
 
@@ -75,6 +82,23 @@ def find_spec(nvml_name: str) -> GpuSpec | None:
     """The row of exactly this product; a near name (H100 PCIe, A10G, a MIG instance) is another product."""
     name = nvml_name.removeprefix("NVIDIA ")
     return next((spec for spec in GPUS.values() if name in spec.nvml_names), None)
+
+
+def compute_peak(device: DeviceInfo, dtype: str) -> tuple[float | None, str]:
+    """The most FLOP/s that the device makes on inputs of a dtype, and from where; None and why.
+
+    float32 means ieee float32, which tensor cores do not multiply.
+    """
+    if device.compute_capability is None:
+        return None, f"{device.name} is no GPU, and no peak is known of it"
+    spec = find_spec(device.name)
+    if dtype == "float32":
+        if spec is None:
+            return None, f"{device.name} is not in the table of GPUs"
+        return spec.fp32_flops_per_second, "datasheet, float32 without tensor cores"
+    if dtype == "bfloat16" and device.compute_capability < FIRST_BFLOAT16:
+        return None, f"the tensor cores of {device.name} take no bfloat16"
+    return device.peak_flops_per_second, device.peak_flops_source or "the Run does not tell it"
 
 
 def detect() -> tuple[DeviceInfo, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import torch
 import triton
@@ -19,7 +20,9 @@ from kernels.run import Output
 from kernels.schedule import Schedule
 from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
+from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.memory_model import peak_tensors
 from profiler.own_kernel import as_imported
 from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
@@ -100,6 +103,7 @@ def measured(
         spans=tuple(span for reading in readings for span in reading.spans),
         # Each source that names them names all of them.
         kernels=next((reading.kernels for reading in readings if reading.kernels), ()),
+        memory=next((reading.memory for reading in readings if reading.memory), None),
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,
@@ -199,7 +203,7 @@ def modelled(workload: Workload) -> tuple[Measurement, ...]:
     problem, kernel = workload.problem, workload.attention_kernel
     tile = workload.tile or TileConfig()
     schedule = kernel.schedule(problem, tile)
-    tensors = {n: s for n, s in problem.tensor_bytes.items() if n != "lse"} | dict(kernel.temporaries(problem, tile))
+    tensors = peak_tensors(kernel, problem, tile)
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     return (
         Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
@@ -245,6 +249,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "cuda": torch.version.cuda or "none",
         "platform": platform.platform(terse=True),
+        **commits(Path.cwd()),
     }
 
 

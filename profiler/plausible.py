@@ -9,6 +9,7 @@ import numpy as np
 from kernels.problem import TileConfig
 from kernels.schedule import DRAIN
 from profiler.codec import NotARun, PackedArray
+from profiler.plausible_memory import require_possible_memory
 
 if TYPE_CHECKING:
     from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
@@ -23,6 +24,7 @@ MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute
 MAX_WARPS_OF_AN_SM = 1_024
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
+ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
 PASS_RATIO, PASS_SLACK = 3.0, 1e-3  # between one pass as sampled and the median of the timed ones; s
 # What a name ends with when it says its unit; the longer end first.
@@ -63,6 +65,8 @@ def require_plausible(run: "Run", place: str) -> None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
         _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
+    if run.memory is not None:
+        require_possible_memory(run.memory, f"{place}.memory")
 
 
 def require_possible_device(device: "DeviceInfo", place: str) -> None:
@@ -119,6 +123,8 @@ def _require_possible(measurement: "Measurement", place: str) -> None:
         raise NotARun(f"{place} is {measurement.value} s, which no clock gives.")
     if measurement.name == "gpu_time_seconds" and measurement.value == 0:
         raise NotARun(f"{place} is 0; nothing runs in no time.")
+    if measurement.name in ROOFS and measurement.value is not None and not 1 <= measurement.value <= MAX_L2_SM:
+        raise NotARun(f"{place} is {measurement.value} B/s; no memory is as slow or as fast as that.")
     if measurement.value is None and measurement.spread is not None:
         raise NotARun(f"{place} has a spread, but no value that it could be of.")
     if measurement.name == "programs_at_once" and not _is_count(measurement.value, MAX_SMS * MAX_CTAS_OF_AN_SM):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.codec import ADDED, NotARun, PackedArray, decode, encode
+from profiler.memory_trace import MemoryTrace
 from profiler.plausible import require_plausible
 from profiler.workload import LADDER, Workload
 
@@ -168,6 +169,7 @@ class Run:
     series: tuple[Series, ...] = ()
     spans: tuple[LaunchSpan, ...] = field(default=(), metadata=ADDED)
     kernels: tuple[LaunchedKernel, ...] = field(default=(), metadata=ADDED)
+    memory: MemoryTrace | None = field(default=None, metadata=ADDED)
     softmax: SoftmaxTrace | None = None
     timeline: ProgramTrace | None = None
     phases: dict[str, float] = field(default_factory=dict)  # seconds spent in each phase of measuring

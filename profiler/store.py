@@ -53,9 +53,10 @@ def save(run: Run, folder: Path | None = None) -> Path:
 
 
 def readable(run: Run) -> Run:
-    """The Run itself where its file could be opened again; else, with the reason, without what single launches had.
+    """The Run itself where its file could be opened again; else, with the reason, the part of it that could be.
 
-    Raises StoreError where what the whole Run measured cannot be opened either.
+    That part lacks what single launches had, and the allocator's history. Raises StoreError where what the whole Run
+    measured cannot be opened either.
     """
     fault = _why_unreadable(run)
     if fault is None:
@@ -64,7 +65,7 @@ def readable(run: Run) -> Run:
     lost = {(m.name, m.unit, m.source) for m in run.measurements if m.launch is not None}
     reasons = tuple(Measurement(name, None, unit, source, reason) for name, unit, source in sorted(lost))
     whole = tuple(m for m in run.measurements if m.launch is None)
-    less = replace(run, measurements=(*whole, *reasons), kernels=(), spans=())
+    less = replace(run, measurements=(*whole, *reasons), kernels=(), spans=(), memory=None)
     if _why_unreadable(less) is not None:
         raise StoreError(f"The Run of {run.workload.kernel} is not saved: {fault} Please report this line.")
     return less

@@ -87,7 +87,7 @@ def sweep(
         "detail": detail,
     }  # fmt: skip
     given = {
-        name: axes.values(_option(name), text, AXES[name].read) for name, text in words.items() if text is not None
+        name: axes.values(axes.option(name), text, AXES[name].read) for name, text in words.items() if text is not None
     }
     grid = Grid(given, where, trace) if given or where or trace else None
     executor = _executor(device, workers, ray, timeout)
@@ -107,11 +107,6 @@ def sweep(
     if status.state == STOPPED:
         raise typer.Exit(130)
     raise typer.Exit(0 if status.state == DONE and not status.failed else 1)
-
-
-def _option(name: str) -> str:
-    """How the command line calls an axis."""
-    return {"seq_len_q": "--seq-len", "repeats": "--passes"}.get(name, f"--{name.lower().replace('_', '-')}")
 
 
 def _executor(device: list[str] | None, workers: int | None, ray: str | None, timeout: float) -> Executor:

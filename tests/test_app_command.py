@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import profiler.__main__ as cli
 from app.command import command
 from kernels.problem import AttentionProblem, TileConfig
+from profiler.own_kernel import Permit
 from profiler.worker import JobStatus
 from profiler.workload import TraceRequest, Workload, workloads
 
@@ -23,7 +24,7 @@ class Recorder:
 
     asked: list[tuple[Workload, ...]] = field(default_factory=list)
 
-    def submit(self, wanted: tuple[Workload, ...], timeout: float) -> "Recorder":
+    def submit(self, wanted: tuple[Workload, ...], timeout: float, permit: Permit) -> "Recorder":
         self.asked.append(wanted)
         return self
 
@@ -72,3 +73,10 @@ def test_one_line_for_what_one_call_can_measure() -> None:
     assert lines[0].startswith("python -m profiler run --kernel naive --kernel flash --batch 2 --heads 8 --kv-heads 2 ")
     assert "--block-m 64 --block-n 64" in lines[1]
     assert command((*pair, *pair)) == lines[0], "a Workload given twice is measured once"
+
+
+def test_what_was_imported_cannot_be_repeated() -> None:
+    (naive,) = workloads(("naive",), PROBLEM, TILE, "cuda:0")
+    lines = command([replace(naive, kernel="ncu:naive"), naive]).splitlines()
+    assert lines[0].startswith("python -m profiler run --kernel naive") and len(lines) == 2
+    assert lines[1] == "# ncu:naive was profiled elsewhere; import its file anew"

@@ -48,6 +48,15 @@ def test_a_value_typed_in_the_old_form_goes_on_top_of_the_preset(session: dict[s
     assert shape() == (16, 3, 16)
 
 
+def test_what_was_typed_survives_a_server_that_forgets_its_widgets(session: dict[str, object]) -> None:
+    preset, heads = preset_options(SMALL, "cpu"), options("heads")
+    tell(session, [(preset, SMALL), (heads, 7)])
+    for key in [key for key in session if key.startswith(("form.", "preset."))]:
+        del session[key]
+    begin(fill(SMALL, "cpu") | OTHERS)
+    assert shape() == (512, 7, 64)
+
+
 def test_of_a_value_and_presets_the_last_counts(session: dict[str, object]) -> None:
     preset, heads = preset_options(SMALL, "cpu"), options("heads")
     tell(session, [(preset, ARTICLE), (heads, 2)])

@@ -8,7 +8,7 @@ import pytest
 
 from app.block_board import Board, Cell
 from app.block_map import SMALL, Panel, Scale, block_map, folded, shade
-from app.block_quantities import OCCUPANCY, QUANTITIES, REGISTERS, TIME
+from app.block_quantities import ERROR, OCCUPANCY, QUANTITIES, REGISTERS, TIME
 from app.block_scatter import points, scatter
 from app.lane_shades import ramp
 from app.style import DARK, LIGHT
@@ -124,3 +124,18 @@ def test_the_scatter_names_the_front_and_rings_the_current_tile() -> None:
         (4.0, 1.0, "64×32, 4 warps"),
     ]
     assert list(ring.x) == [8.0]
+
+
+def test_the_scatter_is_logarithmic_where_tiles_are_far_apart() -> None:
+    cells = [
+        cell(64, 32, gpu_time_seconds=1e-3, l2_sm_bytes=1e9),
+        cell(128, 32, gpu_time_seconds=9e-3, l2_sm_bytes=100e9),
+    ]
+    layout = scatter(points(cells), LIGHT).layout
+    assert layout.yaxis.type is None and layout.yaxis.rangemode == "tozero"  # 9 times apart
+    assert layout.xaxis.type == "log" and layout.xaxis.title.text == "L2↔SM, GB, log scale"
+    assert list(layout.xaxis.range) == pytest.approx([-0.24, 2.08])  # 12% of two decades before 1, 4% behind 100
+
+
+def test_an_error_is_spelled_in_the_power_of_ten_that_suits() -> None:
+    assert QUANTITIES[ERROR].unit([2.30e-3, 2.31e-3]) == (1e-3, "10⁻³")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels.problem import AttentionProblem
+from profiler import steady_load
 from profiler.counter import Unavailable
 from profiler.counters import nvml_gpm
 from profiler.device import detect
@@ -106,7 +107,7 @@ def attach(monkeypatch):
         for name, function in answers.items():
             monkeypatch.setattr(pynvml, name, function)
         monkeypatch.setattr(nvml_gpm, "perf_counter", lambda: gpu.now)
-        monkeypatch.setattr(nvml_gpm, "mark_border", Gpu.mark)
+        monkeypatch.setattr(steady_load, "mark_border", Gpu.mark)
         return gpu
 
     return attach
@@ -160,7 +161,7 @@ def test_the_queue_stays_short(attach, launches):
     gpu.launch = launch
     nvml_gpm.measure(gpu)
     one_pass = sum(seconds for seconds, _ in launches)
-    assert longest <= nvml_gpm.QUEUED_SECONDS + 2 * one_pass
+    assert longest <= steady_load.QUEUED_SECONDS + 2 * one_pass
 
 
 def test_an_nvml_error_in_the_window_is_the_reason_and_frees_the_samples(attach, monkeypatch):

@@ -92,7 +92,8 @@ def need_free(size: int) -> None:
 
 @in_every_dtype(HEAD_DIMS)
 def test_every_head_dim(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> None:
-    check(kernel.forward, problem, tile, draw(problem, GPU))
+    # Rows that stay on chip as a whole leave no room for the guard against values that are not finite: 384 KB of 227.
+    check(kernel.forward, problem, tile, draw(problem, GPU), finite=kernel.row_block is not None)
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
@@ -118,7 +119,7 @@ def test_offsets_beyond_two_to_the_31(kernel: AttentionKernel) -> None:
     fused = torch.randn(1, 53_936, 3, 106, 128, device=GPU, dtype=torch.float16)
     q, k, v = (part[:, :, 0, -3:].transpose(1, 2) for part in fused.split(1, dim=2))
     assert fused.numel() > 2**31 and v.storage_offset() + 53_935 * v.stride(2) > 2**31
-    if kernel.name == "mem_efficient":  # torch's own would reach elsewhere, and take the context along
+    if kernel.name in ("mem_efficient", "flex"):  # they would reach elsewhere, and take the context along
         with pytest.raises(
             ValueError, match=r"^The last row of q is 2,195,370,240 elements .* 32 bits; make q contiguous"
         ):

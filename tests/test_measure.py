@@ -16,6 +16,7 @@ from profiler.bench import Bench, draw_inputs
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.device import cpu_device
 from profiler.measure import measure
+from profiler.memory_trace import MemoryEvent, MemoryTrace
 from profiler.run import Measurement, Run, from_json, to_json
 from profiler.tile_trace import traced_accesses
 from profiler.workload import TraceRequest, Workload
@@ -155,6 +156,15 @@ def test_a_source_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     run = measured_with(monkeypatch, counter("meter", measure=one_joule))
     assert run.value("energy_joules") == 1.0
     assert run.samples == {"energy_joules": (1.0, 1.0)}
+
+
+def test_a_source_that_has_the_allocators_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = MemoryTrace((), (MemoryEvent("alloc", 512, 8, 0.0, 0, "qk", "s"),))
+    run = measured_with(
+        monkeypatch, counter("meter", measure=one_joule), counter("a", order=2, measure=lambda _: Reading(memory=trace))
+    )
+    assert run.memory == trace and run.value("energy_joules") == 1.0
+    assert measured_with(monkeypatch, counter("meter", measure=one_joule)).memory is None
 
 
 @pytest.mark.parametrize(

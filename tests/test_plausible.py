@@ -43,6 +43,14 @@ def measured(run: dict[str, Any], **changes: object) -> None:
         (lambda r: measured(r, unit="B"), "flops is in 'B'; what it names is in FLOP"),
         (lambda r: repeat(r), "has flops by model more than once; keep one of them"),
         (lambda r: repeat(r, launch="qk") or repeat(r, launch="qk"), "has flops by model of launch qk more than once"),
+        (
+            lambda r: repeat(r, name="copy_bytes_per_second", unit="B/s", value=0.0, source="cuda-event"),
+            "no memory is as slow or as fast as that",
+        ),
+        (
+            lambda r: repeat(r, name="l2_copy_bytes_per_second", unit="B/s", value=2e14, source="cuda-event"),
+            "no memory is as slow or as fast as that",
+        ),
         (lambda r: r["device"].update(device="gpu"), "device.device is 'gpu'; it should be cpu or like cuda:0"),
         (lambda r: r["device"].update(device="cuda:1"), "ran on cuda:0, but its device is cuda:1"),
         (lambda r: r["device"].update(name=" "), "device.name is empty"),

@@ -38,7 +38,9 @@ THREE = (run(64, 64, 1.2, 5.8e9), run(128, 64, 1.3, 2.7e9), run(128, 128, 1.1, 2
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept from the test before, and the recorded sweep, which is of the same problem, is not there."""
+    monkeypatch.setattr(block_measured, "RECORDED", tmp_path / "recorded")
     block_measured._stored.cache_clear()
 
 
@@ -206,7 +208,7 @@ def test_the_report_takes_the_commonest_warps_and_stages() -> None:
 def test_progress_in_words() -> None:
     assert compile_words(CompileStatus(25, 10, 2, 3.2)) == "Compiling: 10 of 25, 2 without code, 3 s"
     status = SweepStatus("running", cells=25, done=8, failed=2, finished=10, seconds=5.0)
-    assert sweep_words(status) == "Measuring: 10 of 25 tiles, 2 failed, 2.0 tiles/s, 8 s left"
+    assert sweep_words(status) == "Measuring: 10 of 25 cells, 2 failed, 2.0 cells/s, 8 s left"
 
 
 def test_a_compilation_follows_what_is_known_already() -> None:

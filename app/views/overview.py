@@ -72,6 +72,7 @@ NEXT = {
     "hbm_traffic": "Where the bytes go",
     "tile_schedule": "Which tile is where",
     "online_softmax": "How m, l and acc evolve",
+    "memory": "Where the memory goes",
     "runs": "All runs, export",
 }
 

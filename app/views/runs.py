@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import page, recorded, session
+from app import open_file, page, recorded, session
 from app.asked import asked
 from app.command import command
 from app.history import MOST_RUNS, Entry, Folder, Wanted, read_folder, table_of
@@ -18,9 +18,8 @@ from app.saved_sweeps import SavedSweep, newest_entries, read_sweeps
 from app.selection import MAX_COMPARED, names
 from app.style import SOURCE_BADGE, error, seconds, traffic
 from kernels.problem import LINEAR, AttentionProblem, TileConfig
-from profiler.codec import NotARun
 from profiler.plausible import printable
-from profiler.run import MAX_FILE_BYTES, Run, from_json, to_json
+from profiler.run import Run, to_json
 from profiler.store import runs_folder
 
 TITLE = "Runs"
@@ -42,9 +41,9 @@ def render(runs: tuple[Run, ...]) -> None:
         with left:
             _shown(runs)
         with right:
-            _open_file()
+            open_file.draw()
     else:
-        _open_file()
+        open_file.draw()
     _history(saved, wanted)
     _sweeps()
     recorded.draw()
@@ -71,6 +70,8 @@ def _shown(runs: tuple[Run, ...]) -> None:
             st.download_button(
                 "Download Runs (JSON)", lambda: to_json(runs), f"{stem}.json", "application/json", key="json"
             )
+            if len(runs) > 1:
+                page.link("compare", "Compare two of them")
 
 
 def _report(runs: tuple[Run, ...]) -> Callable[[], str]:
@@ -150,7 +151,9 @@ def _wanted() -> Wanted:
 
 
 def _history(saved: Folder, wanted: Wanted) -> None:
-    with page.card("History", "Newest first, times in UTC. Select rows, then show them on every page."):
+    with page.card(
+        "History", "Newest first, times in UTC. Select rows to show them on every page, or two to compare them."
+    ):
         _faults(saved.faults)
         if not saved.count:
             page.empty("Runs made here are kept and listed here.")
@@ -180,6 +183,8 @@ def _history(saved: Folder, wanted: Wanted) -> None:
         label = f"Show {len(chosen)} selected" if chosen else "Show selected"
         with st.container(horizontal=True):
             st.button(label, disabled=not chosen, on_click=session.open_entries, args=(chosen,), key="open-history")
+            if len(chosen) == 2:
+                page.go_button("compare", "Compare these two", partial(session.open_entries, chosen))
             _downloads(saved, wanted)
 
 
@@ -218,36 +223,3 @@ def _tile(entry: Entry) -> str:
 
 def _counts(tile: TileConfig) -> tuple[tuple[int, str], ...]:
     return ((tile.num_warps, "warp"), (tile.num_stages, "stage"))
-
-
-def _open_file() -> None:
-    caption = f"JSON written by Bytescope, up to {MAX_FILE_BYTES >> 20} MiB. It is shown, not saved."
-    with page.card("Open a file", caption):
-        generation = st.session_state.setdefault("upload-generation", 0)
-        key = f"upload-{generation}"
-        st.file_uploader(
-            "Run files",
-            accept_multiple_files=True,
-            label_visibility="collapsed",
-            max_upload_size=MAX_FILE_BYTES >> 20,
-            key=key,
-            on_change=_take_files,
-            args=(key,),
-        )
-
-
-def _take_files(key: str) -> None:
-    """Select the Runs of all files that are good; say what is wrong with each of the others."""
-    runs: list[Run] = []
-    faults: list[str] = []
-    for file in st.session_state[key] or ():
-        try:
-            runs += from_json(file.getvalue())
-        except NotARun as fault:
-            faults.append(f"{file.name}: {fault}")
-    if runs:
-        session.select(list(dict.fromkeys(runs)))
-    if faults:
-        session.notify("error", " ".join(faults))
-    # A new key empties the box, so that the same file can be opened again.
-    st.session_state["upload-generation"] += 1

@@ -12,6 +12,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 from triton.runtime.errors import OutOfResources
 
+from kernels.library.far_rows import require_near_rows
 from kernels.library.flex_mask import flex_mask
 from kernels.library.hidden_values import kept_out, zeros
 from kernels.library.schedule import FLEX
@@ -41,6 +42,8 @@ def flex(
         o: torch.Tensor = run(q, k, v)[0]
         return o
 
+    if q.is_cuda:
+        require_near_rows(q, k, v)
     with launch(FLEX):
         o, beside = run(q, k, v)
     if problem.is_masked and not finite:

@@ -19,14 +19,14 @@ Paper     Dao 2023 (FlashAttention-2); Rabe and Staats 2021 (memory-efficient); 
 from torch.nn.attention import SDPBackend
 
 from kernels.library.flex import flex, prepare_flex
-from kernels.library.limits import CUDNN, FLASH_ATTENTION_2, MEM_EFFICIENT, OFFSETS_END
+from kernels.library.limits import CUDNN, FLASH_ATTENTION_2, MEM_EFFICIENT
 from kernels.library.sdpa import asked, forced
 
 __all__ = ["flex", "prepare_flex"]
 
 cudnn = forced(SDPBackend.CUDNN_ATTENTION)
 flash_attention_2 = forced(SDPBackend.FLASH_ATTENTION)
-mem_efficient = forced(SDPBackend.EFFICIENT_ATTENTION, OFFSETS_END)
+mem_efficient = forced(SDPBackend.EFFICIENT_ATTENTION, takes_far_rows=False)
 prepare_cudnn = asked(CUDNN, cudnn)
 prepare_flash_attention_2 = asked(FLASH_ATTENTION_2, flash_attention_2)
 prepare_mem_efficient = asked(MEM_EFFICIENT, mem_efficient)

@@ -10,7 +10,7 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 
 CUDNN, FLASH_ATTENTION_2, MEM_EFFICIENT = "cuDNN's attention", "FlashAttention-2", "Memory-efficient attention"
 MAX_GRID_SIDE = 65_535  # batch and heads stand along y and z of the grid
-OFFSETS_END = 2**31  # memory-efficient attention counts elements within a head in 32 bits: beyond, it reads elsewhere
+OFFSETS_END = 2**31  # elements of a head that are counted in 32 bits
 VECTOR_BYTES = 16  # what one load of a row takes
 SMALLEST_FLEX_HEAD_DIM = 16
 MAX_EAGER_SCORE_BYTES = 2**30
@@ -37,11 +37,7 @@ def refuse_mem_efficient(problem: AttentionProblem, tile: TileConfig, gpu: GpuLi
             f"{MEM_EFFICIENT} takes no GQA: kv_heads is {problem.kv_heads}; "
             f"choose kv_heads {problem.heads}, or another kernel."
         )
-    if (elements := max(problem.seq_len_q, problem.seq_len_kv) * problem.head_dim) >= OFFSETS_END:
-        raise Refused(
-            f"{MEM_EFFICIENT} counts the elements of a head in 32 bits, and one has {elements:,}; "
-            "choose a shorter sequence, or flash."
-        )
+    _refuse_large_heads(MEM_EFFICIENT, problem)
     if problem.dtype != "float32" or gpu.compute_capability >= (8, 0):
         _refuse_ragged_rows(MEM_EFFICIENT, problem, "its rows are loaded 16 bytes at a time")
 
@@ -58,6 +54,7 @@ def refuse_flex(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | No
             )
         return
     _refuse_tall_grid("FlexAttention", problem)
+    _refuse_large_heads("FlexAttention", problem)
     refuse_bfloat16(problem, gpu)
     if problem.head_dim < SMALLEST_FLEX_HEAD_DIM:
         raise Refused(
@@ -100,6 +97,14 @@ def _refuse_ragged_rows(title: str, problem: AttentionProblem, why: str) -> None
         raise Refused(
             f"{title} wants a head_dim that is a multiple of {multiple} ({why}); "
             f"head_dim is {problem.head_dim}: choose {near}, or flash."
+        )
+
+
+def _refuse_large_heads(title: str, problem: AttentionProblem) -> None:
+    if (elements := max(problem.seq_len_q, problem.seq_len_kv) * problem.head_dim) >= OFFSETS_END:
+        raise Refused(
+            f"{title} counts the elements of a head in 32 bits, and one has {elements:,}; "
+            "choose a shorter sequence, or flash."
         )
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kernels.library.far_rows import require_near_rows
 from kernels.library.hidden_values import kept_out, zeros
 from kernels.library.schedule import SDPA
 from kernels.problem import AttentionProblem, Refused, TileConfig
@@ -22,11 +23,8 @@ OF_OTHERS = ("runtime disabled", "not used because")
 MOST_WORDS = 300
 
 
-def forced(backend: SDPBackend, offsets_end: int | None = None) -> Forward:
-    """The forward that runs torch's attention with this backend and no other.
-
-    It raises ValueError where rows of a head are offsets_end elements apart or more: the backend would err there.
-    """
+def forced(backend: SDPBackend, takes_far_rows: bool = True) -> Forward:
+    """The forward that runs torch's attention with this backend and no other."""
 
     def forward(
         q: torch.Tensor,
@@ -45,22 +43,13 @@ def forced(backend: SDPBackend, offsets_end: int | None = None) -> Forward:
             with sdpa_kernel(backend):
                 return F.scaled_dot_product_attention(q, k, v, **options)  # type: ignore[arg-type]
 
-        if offsets_end is not None:
-            _require_near_rows(offsets_end, q=q, k=k, v=v)
+        if not takes_far_rows:
+            require_near_rows(q, k, v)
         with launch(SDPA):
             o = attend(q, k, v)
         return Output(o if finite or not problem.is_masked else kept_out(o, attend, q, k, v))
 
     return forward
-
-
-def _require_near_rows(end: int, **tensors: torch.Tensor) -> None:
-    for name, tensor in tensors.items():
-        if (last := (tensor.shape[2] - 1) * tensor.stride(2)) >= end:
-            raise ValueError(
-                f"The last row of {name} is {last:,} elements after the first of its head, and this kernel counts them "
-                f"in 32 bits; make {name} contiguous, or choose flash."
-            )
 
 
 def asked(title: str, forward: Forward) -> Prepare:

@@ -4,29 +4,31 @@ from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Launch, Schedule
 
 SMALLEST_GEMM_TILE = 64
+SOFTMAX_FLOPS = 4  # of a score: less the row's maximum, exp, plus the row's sum, over that sum
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     """The launches with their operands' bytes, each operand counted once.
 
     What a library's GEMM or softmax re-reads inside one launch is not known from outside; compare L2↔SM bytes.
-    `tile` does not matter: nothing is tiled here.
+    Every launch works on the whole score matrix, whatever the mask hides, and its FLOP say so. `tile` does not matter:
+    nothing is tiled here.
     """
     size, scores = problem.tensor_bytes, problem.score_bytes
+    count = scores // problem.element_bytes
+    product = 2 * count * problem.head_dim
     launches = [
-        Launch("qk", {"q": size["q"], "k": size["k"]}, {"s": scores}),
-        Launch("scale", {"s": scores}, {"s": scores}),
+        Launch("qk", {"q": size["q"], "k": size["k"]}, {"s": scores}, flops=product),
+        Launch("scale", {"s": scores}, {"s": scores}, flops=count),
     ]
     if problem.is_masked:
         hidden = problem.seq_len_q * problem.seq_len_kv
-        launches.append(Launch("mask", {"s": scores, "mask": hidden}, {"s": scores}))
-    launches += [
-        Launch("softmax", {"s": scores}, {"p": scores}),
-    ]
+        launches.append(Launch("mask", {"s": scores, "mask": hidden}, {"s": scores}, flops=0))
+    launches.append(Launch("softmax", {"s": scores}, {"p": scores}, flops=SOFTMAX_FLOPS * count))
     # Queries that attend to nothing: their softmax is 0/0, and their P is set to 0.
     if blind := problem.blind_queries:
-        launches.append(Launch("blind_rows", {}, {"p": scores // problem.seq_len_q * blind}))
-    launches.append(Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}))
+        launches.append(Launch("blind_rows", {}, {"p": scores // problem.seq_len_q * blind}, flops=0))
+    launches.append(Launch("pv", {"p": scores, "v": size["v"]}, {"o": size["o"]}, flops=product))
     return Schedule("naive", problem, tuple(launches))
 
 

@@ -1,7 +1,6 @@
 """HBM bytes of one pass from NVML's GPU performance monitoring (GPM): an estimate that needs no privileges."""
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -15,14 +14,13 @@ from profiler.device import gpu_handle
 from profiler.neighbours import neighbours
 from profiler.nvml import NoGpu, ask, open_nvml
 from profiler.run import DeviceInfo, Measurement
+from profiler.steady_load import borders
 
 # The driver refreshes GPM about ten times a second: a sample taken sooner still tells of the time before the load
 # (on an H200, 2026-11-29: 30% low at 0.02 s of lead, right to 1% from 0.15 s on).
 LEAD_SECONDS = 0.2
 WINDOW_SECONDS = 0.11  # NVML wants at least 0.1 s between two samples
 MIN_PASSES = 3
-QUEUED_SECONDS = 0.03  # work that stands behind a sample, so that the GPU does not run dry while NVML takes it
-MAX_QUEUED = 64
 
 
 def measure(load: Load) -> Reading:
@@ -67,16 +65,9 @@ def loaded_window(load: Load, at_start: Callable[[], Any], at_end: Callable[[], 
 
     At borders the window holds whole passes, whose launches may differ in bandwidth.
     """
-    depth = _queue_depth(load)
-    borders: deque[torch.cuda.Event] = deque()
     begin, opened, passes = perf_counter(), 0.0, 0
     start: torch.cuda.Event | None = None
-    while True:
-        while len(borders) < depth:
-            load.launch()
-            borders.append(mark_border(load))
-        border = borders.popleft()
-        border.synchronize()
+    for border in borders(load):
         now = perf_counter()
         if start is not None:
             passes += 1
@@ -87,24 +78,7 @@ def loaded_window(load: Load, at_start: Callable[[], Any], at_end: Callable[[], 
         elif now - begin >= LEAD_SECONDS:
             at_start()
             start, opened = border, now
-
-
-def mark_border(load: Load) -> torch.cuda.Event:
-    """An event after everything launched so far."""
-    event = torch.cuda.Event(enable_timing=True)
-    event.record(torch.cuda.current_stream(load.device.device))
-    return event
-
-
-def _queue_depth(load: Load) -> int:
-    """Passes to keep in the queue: QUEUED_SECONDS behind a border, and few of long ones."""
-    load.launch()
-    begin = mark_border(load)
-    load.launch()
-    end = mark_border(load)
-    end.synchronize()
-    seconds = max(float(begin.elapsed_time(end)) * 1e-3, QUEUED_SECONDS / MAX_QUEUED)
-    return 1 + math.ceil(QUEUED_SECONDS / seconds)
+    raise AssertionError("borders never end")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
     stop = page.locator(".st-key-bs-sweep-progress").get_by_role("button", name="Stop")
     expect(stop).to_have_count(1)
     stop.click()
-    expect(page.locator(".st-key-bs-notice")).to_contain_text("0 of 1 tiles measured")
+    expect(page.locator(".st-key-bs-notice")).to_contain_text("0 of 1 cells measured")
     page.get_by_role("button", name="Dismiss").click()
     expect(page.get_by_role("button", **RUN)).to_be_enabled()
 

@@ -1,0 +1,27 @@
+"""Everything that is said about two compared Runs: the answer, what differs around them, pictures, the table."""
+
+from collections.abc import Sequence
+
+from app.compare_pictures import pictures
+from app.compare_ratios import ratios
+from app.compare_tables import differences, every_measurement, limits, of_one_run
+from app.compare_words import figures, headline
+from app.picture import Sheet
+from app.style import Theme
+from profiler.compare import Compared
+from profiler.compare_limits import Check
+
+ROWS = (2, 3)  # items side by side
+
+
+def compare_sheet(compared: Compared, theme: Theme, checks: Sequence[Check] = ()) -> Sheet:
+    """The page and the report of one comparison; limits, where any were set, come first."""
+    items = (
+        limits(checks),
+        differences(compared),
+        ratios(compared, theme),
+        *pictures(compared, theme),
+        every_measurement(compared),
+        of_one_run(compared),
+    )
+    return Sheet(headline(compared), figures(compared), tuple(item for item in items if item is not None))

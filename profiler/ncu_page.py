@@ -1,0 +1,174 @@
+"""Nsight Compute's raw page as CSV (`ncu --csv --page raw`), made by anybody: a row for each kernel; pure.
+
+The first row holds the columns, the second their units, and each other one kernel, in the order in which they ran.
+Unlike profiler.ncu_csv, which reads what Bytescope asked ncu for, this takes the units and digits that a person's
+settings gave, and any metrics beside those that it needs.
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from profiler.codec import NotARun
+from profiler.cupti.host import SECTOR_BYTES
+from profiler.ncu_csv import NUMBER, POINTED_THOUSANDS
+from profiler.plausible import printable
+
+MAX_BYTES = 64 * 2**20
+MOST_COLUMNS, MOST_KERNELS = 10_000, 100_000
+LARGEST = 1e18  # bytes, or seconds; no counter of one kernel reaches it
+REPORT_FILE = b"NVR"  # what an .ncu-rep begins with
+NEEDED = ("ID", "Kernel Name")
+DETAILS = ("Metric Name", "Metric Value")  # columns of the other layout, a row for each metric
+
+BYTES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+SECONDS |= {"nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
+SECTORS = {
+    f"{prefix}sector": factor * SECTOR_BYTES for prefix, factor in (("", 1.0), ("K", 1e3), ("M", 1e6), ("G", 1e9))
+}
+ASK = (
+    "Run ncu with --metrics dram__bytes_read.sum,dram__bytes_write.sum,lts__t_sectors_srcunit_tex.sum,"
+    "gpu__time_duration.sum --csv --page raw --print-units base."
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A Measurement that ncu tells: the metrics that may hold it, and what one of each of their units is in `unit`."""
+
+    name: str
+    unit: str
+    metrics: tuple[str, ...]
+    units: Mapping[str, float]
+    note: str
+
+
+QUANTITIES = (
+    Quantity("hbm_read_bytes", "B", ("dram__bytes_read.sum", "dram__bytes_op_read.sum"), BYTES, "dram read bytes"),
+    Quantity("hbm_write_bytes", "B", ("dram__bytes_write.sum", "dram__bytes_op_write.sum"), BYTES, "dram write bytes"),
+    Quantity("l2_sm_bytes", "B", ("lts__t_sectors_srcunit_tex.sum",), SECTORS, "L2 sectors × 32 B"),
+    Quantity(
+        "l2_to_sm_bytes", "B", ("l1tex__m_xbar2l1tex_read_bytes.sum",), BYTES, "bytes that arrived at the SMs' L1"
+    ),
+    Quantity("l2_sm_read_bytes", "B", ("lts__t_sectors_srcunit_tex_op_read.sum",), SECTORS, "L2 sectors read × 32 B"),
+    Quantity(
+        "gpu_time_seconds", "s", ("gpu__time_duration.sum",), SECONDS, "kernels alone, at the clocks that ncu set"
+    ),
+)
+REQUIRED = ("hbm_read_bytes", "hbm_write_bytes")
+TOLD = ("hbm_read_bytes", "hbm_write_bytes", "l2_sm_bytes", "gpu_time_seconds")  # missing ones have a reason
+
+
+@dataclass(frozen=True)
+class Page:
+    """The table: `columns`, `units` and `kernels` have the same length in every row."""
+
+    columns: tuple[str, ...]
+    units: tuple[str, ...]
+    kernels: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each column stands."""
+        return {column: place for place, column in enumerate(self.columns)}
+
+    def place(self, quantity: Quantity) -> int | None:
+        """The column that holds a quantity; None where none does. Raises NotARun for a unit that is not known."""
+        place = next((self.places[metric] for metric in quantity.metrics if metric in self.places), None)
+        if place is not None and self.units[place] not in quantity.units:
+            raise NotARun(
+                f"{self.columns[place]} is in {self.units[place][:40]!r}, which is not known for it; print base units: "
+                "ncu --print-units base."
+            )
+        return place
+
+    def value(self, quantity: Quantity, kernel: Sequence[str]) -> float | None:
+        """A kernel's quantity in its unit; None where the page does not hold it. Raises NotARun."""
+        place = self.place(quantity)
+        if place is None:
+            return None
+        text = kernel[place]
+        if not NUMBER.fullmatch(text) or POINTED_THOUSANDS.fullmatch(text):
+            raise NotARun(
+                f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}, which is no number, or "
+                "one that another country reads as another; run ncu with LC_ALL=C and --print-units base."
+            )
+        number = float(text.replace(",", "")) * quantity.units[self.units[place]]
+        value = float(round(number)) if quantity.unit == "B" else number
+        if value > LARGEST or (quantity.unit == "s" and value <= 0):
+            raise NotARun(
+                f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}; no GPU gives it."
+            )
+        return value
+
+    def text(self, kernel: Sequence[str], *columns: str) -> str:
+        """The cell of the first of some columns that the page has, as one line; empty without any."""
+        place = next((self.places[column] for column in columns if column in self.places), None)
+        return "" if place is None else printable(kernel[place])
+
+
+def read(data: bytes) -> Page:
+    """The raw page in a file's bytes. Raises NotARun with a sentence for anything else."""
+    if len(data) > MAX_BYTES:
+        raise NotARun(f"The file is {len(data) / 2**20:.0f} MiB; an ncu table stays under {MAX_BYTES >> 20} MiB.")
+    if data.startswith(REPORT_FILE) or b"\0" in data[:4096]:
+        raise NotARun(
+            "This is no CSV, but perhaps ncu's own report; turn it into one: ncu --import FILE --csv --page raw."
+        )
+    try:
+        rows = list(csv.reader(_lines(data.decode("utf-8-sig")), strict=True))
+    except UnicodeDecodeError as fault:
+        raise NotARun("The file is not UTF-8 text; write it anew with ncu --csv --page raw.") from fault
+    except csv.Error as fault:
+        raise NotARun(f"The table is torn ({fault}); write it anew.") from fault
+    columns, units, kernels = rows[0], rows[1] if len(rows) > 1 else [], rows[2:]
+    _require_raw(columns)
+    if not kernels or len(units) != len(columns) or units[columns.index("ID")]:
+        raise NotARun("The table holds no kernel below its columns and units; was any profiled?")
+    if len(kernels) > MOST_KERNELS:
+        raise NotARun(f"The table holds {len(kernels):,} kernels; {MOST_KERNELS:,} are the most.")
+    for kernel in kernels:
+        if len(kernel) != len(columns):
+            raise NotARun(f"A row has {len(kernel)} of {len(columns)} cells; the table is torn, write it anew.")
+    return Page(tuple(columns), tuple(units), tuple(map(tuple, kernels)))
+
+
+def _lines(text: str) -> list[str]:
+    """The table's lines; the program that was profiled may have printed before and after them."""
+    text = re.sub(r"\r\n?", "\n", text)
+    begin = re.search(r'^"?ID"?,', text, re.MULTILINE)
+    if begin is None:
+        why = (
+            "ncu profiled no kernel" if "No kernels were profiled" in text else "it holds no table that begins with ID"
+        )
+        raise NotARun(f"This is not what ncu --csv --page raw writes: {why}.")
+    lines = text[begin.start() :].split("\n")
+    is_quoted = lines[0].startswith('"')
+    end = next((i for i, line in enumerate(lines) if not line or (is_quoted and not line.startswith('"'))), len(lines))
+    if any(line.startswith(('"ID",', "ID,")) for line in lines[1:]):
+        raise NotARun("The file holds several tables; keep one of them.")
+    return lines[:end]
+
+
+def _require_raw(columns: Sequence[str]) -> None:
+    if len(columns) > MOST_COLUMNS:
+        raise NotARun(f"The table has {len(columns):,} columns; {MOST_COLUMNS:,} are the most.")
+    if all(column in columns for column in DETAILS):
+        raise NotARun(
+            "This is ncu's details page, with a row for each metric; write the raw one: ncu --csv --page raw."
+        )
+    for column in NEEDED:
+        if columns.count(column) != 1:
+            raise NotARun(
+                f"The table has {columns.count(column) or 'no'} columns {column!r}; write it with ncu itself."
+            )
+    known = [metric for quantity in QUANTITIES for metric in quantity.metrics]
+    twice = next((metric for metric in known if columns.count(metric) > 1), None)
+    if twice is not None:
+        raise NotARun(f"The table has the column {twice} twice; keep one of them.")
+    for quantity in QUANTITIES:
+        if quantity.name in REQUIRED and not set(quantity.metrics) & set(columns):
+            raise NotARun(f"The table holds no bytes of HBM ({quantity.metrics[0]} is missing). {ASK}")
