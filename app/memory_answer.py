@@ -7,6 +7,7 @@ from app.memory_split import largest_group
 from app.picture import Figure, Headline
 from app.selection import Comparison, title
 from app.style import capacity
+from kernels.own import is_own
 from profiler.memory_model import peak_tensors
 from profiler.run import Run
 
@@ -19,7 +20,7 @@ def headline(found: Comparison) -> Headline:
     two = pair(found)
     named = shown(two)
     is_measured = all(run.value(PEAK) is not None for _, run in named)
-    verb = "holds" if is_measured else "needs"
+    verb = "holds" if is_measured else "needs at least" if any(map(_is_untold, named)) else "needs"
     words = [f"{title(run, name)} {verb} {capacity(_peak(run, is_measured))} at its peak" for name, run in named]
     words[0] += f", {_mostly(named[0][1])}"
     if len(named) == 2:
@@ -28,6 +29,11 @@ def headline(found: Comparison) -> Headline:
     how = HOW if is_measured else f"Predicted from the tensors' sizes; not measured: {_why_not(named)}"
     problem = two.subject.workload.problem.label
     return Headline(f"{'. '.join(words)}.", f"{problem}, {where(two.subject)}. {how}. {found.note}".strip())
+
+
+def _is_untold(named: tuple[str, Run]) -> bool:
+    """Of a kernel of the user's own, inputs and O alone are known beforehand."""
+    return is_own(named[1].workload.kernel)
 
 
 def _why_not(named: list[tuple[str, Run]]) -> str:
@@ -67,8 +73,10 @@ def figures(found: Comparison) -> tuple[Figure, ...]:
 def _peak_figure(name: str, run: Run) -> Figure:
     measurement, predicted = run.find(PEAK), capacity(_peak(run, False))
     if measurement is None or measurement.value is None:
-        return Figure(f"peak, {name}", predicted, "model", "not measured")
-    return Figure(f"peak, {name}", capacity(measurement.value), measurement.source, f"predicted {predicted}")
+        detail = "inputs and O alone, not measured" if _is_untold((name, run)) else "not measured"
+        return Figure(f"peak, {name}", predicted, "model", detail)
+    detail = "not predicted" if _is_untold((name, run)) else f"predicted {predicted}"
+    return Figure(f"peak, {name}", capacity(measurement.value), measurement.source, detail)
 
 
 def _baseline(run: Run, name: str) -> Figure:
@@ -80,7 +88,7 @@ def _baseline(run: Run, name: str) -> Figure:
 
 def _full_figure(name: str, run: Run) -> Figure | None:
     limit = run.device.memory_bytes
-    if limit is None:
+    if limit is None or _is_untold((name, run)):
         return None
     end = full_at(run.workload, limit)
     value, fills = ("beyond 16M", "nothing fills") if end is None else (tokens(end), f"S = {end:,} fills")

@@ -10,6 +10,7 @@ from app.selection import Comparison
 from app.stack_chart import Part as Piece
 from app.stack_chart import Stack, stacks
 from app.style import MEMORY, TENSOR, Theme, capacity, shade, tensor_colour
+from kernels.own import is_own
 from profiler.memory_names import EITHER
 from profiler.memory_trace import OTHER, WORKSPACE
 
@@ -35,7 +36,8 @@ def peak_parts(found: Comparison, theme: Theme) -> Picture:
         parts = [part for part in split(run) if part.name not in (*SUMS, OTHERS)]
         told = [_pieces(part, part.predicted, part.predicted_tensors, theme) for part in parts]
         seen = [_pieces(part, part.measured, part.measured_tensors, theme) for part in parts]
-        rows.append(Stack(f"{name}, predicted", tuple(piece for part in told for piece in part), is_measured=False))
+        if not is_own(run.workload.kernel):
+            rows.append(Stack(f"{name}, predicted", tuple(piece for part in told for piece in part), is_measured=False))
         pieces = tuple(piece for part in seen for piece in part)
         reason = "" if pieces else parts[0].reason
         rows.append(Stack(f"{name}, measured", pieces, lines=_lines(parts, seen), reason=reason))

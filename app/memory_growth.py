@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kernels.own import is_own
 from kernels.problem import MAX_SEQ_LEN, AttentionProblem, Refused, TileConfig
 from profiler.memory_model import peak_tensors
 from profiler.workload import Workload
@@ -40,8 +41,13 @@ def length_of(problem: AttentionProblem, other: AttentionProblem) -> int | None:
 
 
 def need(workload: Workload, seq_len: int) -> int | None:
-    """Bytes of the tensors that are alive at the peak; None where the kernel has no tile for that length."""
+    """Bytes of the tensors that are alive at the peak; None where the kernel has no tile for that length.
+
+    And None of a kernel of the user's own: what that allocates for itself is not known beforehand.
+    """
     kernel = workload.attention_kernel
+    if is_own(kernel.name):
+        return None
     try:
         problem = at(workload.problem, seq_len)
         tile = None if workload.tile is None else kernel.cut(problem, workload.tile)

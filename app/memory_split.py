@@ -1,10 +1,11 @@
 """The peak of one Run part by part: as predicted, as measured, and why the two differ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.memory_steps import peak, title
 from app.style import capacity
+from kernels.own import is_own
 from profiler.memory_model import peak_tensors, placed
 from profiler.memory_names import EITHER
 from profiler.memory_trace import INPUTS, OTHER, OUTPUTS, WORKSPACE
@@ -60,6 +61,17 @@ class Part:
 
 def split(run: Run) -> tuple[Part, ...]:
     """Every part of a Run's peak, SUMS among them, in the order in which they add up to the whole device."""
+    parts = _split(run)
+    if not is_own(run.workload.kernel):
+        return parts
+    known = (INPUT_PART, OUTPUT_PART)
+    return tuple(
+        part if part.name in known else replace(part, predicted=None, predicted_tensors={}, difference="")
+        for part in parts
+    )
+
+
+def _split(run: Run) -> tuple[Part, ...]:
     work = run.workload
     sizes = peak_tensors(work.attention_kernel, work.problem, work.tile)
     # O is made last, after whatever it is made of.

@@ -6,6 +6,8 @@ from app.memory_growth import full_at
 from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
 from app.picture import Table
 from app.style import capacity
+from kernels.own import is_own
+from profiler.own_kernel import OWN_ALLOCATES
 from profiler.run import Run
 
 TITLE = "Predicted and measured"
@@ -41,6 +43,8 @@ def where_it_ends(named: list[tuple[str, Run]]) -> Table:
     }
     rows = []
     for name, run in named:
+        if is_own(run.workload.kernel):
+            continue
         ends = [full_at(run.workload, size) for size in sizes.values()]
         rows.append((name, *(f"{end:,}" if end is not None else "–" for end in ends), "model"))
     caption = (
@@ -59,7 +63,7 @@ def _cells(part: Part | None) -> tuple[tuple[str, str, str], tuple[str, str, str
     if part is None:
         return (("", "", ""), ("", "", ""))
     told, seen = (_list(tensors) for tensors in (part.predicted_tensors, part.measured_tensors))
-    predicted = _cell(part.predicted, told, UNPREDICTED.get(part.name, ""), "model")
+    predicted = _cell(part.predicted, told, UNPREDICTED.get(part.name, OWN_ALLOCATES), "model")
     return predicted, _cell(part.measured, part.note or seen, part.reason, "nvml" if part.name in BY_NVML else "torch")
 
 

@@ -23,7 +23,7 @@ from profiler.bench import Bench, Load
 from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.memory_model import peak_tensors
-from profiler.own_kernel import as_imported
+from profiler.own_kernel import OWN_ALLOCATES, as_imported
 from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
@@ -35,7 +35,6 @@ LIBRARY_UNTOLD = tuple(
     for name in HALVES["requested_bytes"]
 )
 
-OWN_ALLOCATES = "what a kernel of your own allocates for itself is not known beforehand"
 
 Progress = Callable[[str, int, int], None]  # phase, phases done, phases in all
 

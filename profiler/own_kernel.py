@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INTERPRET_SECONDS = 60.0  # that interpreting beside a Run on a GPU may take
 STEP_FLOPS = 4 * 64 * 64 * 64  # of the tile step that INTERPRETED_STEP_SECONDS is of
 NOTE = "every load and store of the interpreted Triton programs; atomics, and what torch does beside them, are not seen"
+OWN_ALLOCATES = "what a kernel of your own allocates for itself is not known beforehand"
 NO_TRITON = "on the CPU, where Triton interprets, it launched no Triton kernel, so its loads and stores cannot be seen"
 NO_INTERPRETER = "Triton does not interpret in this process; set TRITON_INTERPRET=1 before triton is imported"
 OWN_REFERENCE = "against the kernel's own reference in float64"

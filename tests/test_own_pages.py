@@ -12,11 +12,13 @@ from app import cost, form, own_kernels
 from app.answer import headline, pair
 from app.no_timeline import why_no_timeline
 from app.own_kernels import offered, permit, refusal, titles
+from app.picture import Table
 from app.registry import all_views
 from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
 from app.tile_pages import headline as tile_headline
+from app.views import memory
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
@@ -157,6 +159,18 @@ def test_every_page_of_a_report_shows_it_and_imports_nothing() -> None:
     assert sum(not sheet.missing for sheet in shown) >= 4
     assert "mine" not in {*sys.modules} - before
     assert kernel_colour("mine:streamed") == OWN and kernel_colour("mine:streamed", DARK) != OWN
+
+
+def test_its_memory_is_measured_and_never_predicted() -> None:
+    for runs in ((own_run(on_gpu=True),), (flash_run(), own_run(on_gpu=True)), (own_run(),)):
+        found = memory.sheet(runs, LIGHT)
+        tables = {item.title: item for item in found.items if isinstance(item, Table)}
+        assert all(row[0] != "streamed" for row in tables["Where memory ends"].rows)
+        assert not any(figure.label == "full at S, streamed" for figure in found.figures)
+        whole = next(row for row in tables["Predicted and measured"].rows if row[0] == "= allocated")
+        assert whole[2 * len(runs) - 1] == "–"
+    told = memory.sheet((own_run(on_gpu=True),), LIGHT).figures[0]
+    assert (told.label, told.detail) == ("peak, streamed", "not predicted")
 
 
 def test_saved_runs_are_listed(runs: Path) -> None:
