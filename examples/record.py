@@ -102,7 +102,10 @@ def main() -> None:
 def labelled(run: Run) -> Run:
     """The Run, marked as one that ships."""
     versions = f"driver {run.device.driver}, torch {run.environment['torch']}, triton {run.environment['triton']}"
-    return replace(run, recorded=f"Recorded on an {run.device.name}, {versions}, {run.created[:10]}")
+    # The commit that a recording ships with is not the one that made it.
+    environment = {name: value for name, value in run.environment.items() if "commit" not in name}
+    label = f"Recorded on an {run.device.name}, {versions}, {run.created[:10]}"
+    return replace(run, environment=environment, recorded=label)
 
 
 if __name__ == "__main__":
