@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from profiler import cluster_cell
 from profiler.child import words_of
+from profiler.commit import VARIABLE, bytescopes
 from profiler.worker import START_TIMEOUT
 from profiler.workload import CPU
 
@@ -107,7 +108,8 @@ def connect(address: str, code: str) -> Any:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     import ray
 
-    ray.init(address, runtime_env={"working_dir": code}, log_to_driver=False, logging_level=logging.CRITICAL)
+    copied = {"working_dir": code, "env_vars": {VARIABLE: bytescopes()}}
+    ray.init(address, runtime_env=copied, log_to_driver=False, logging_level=logging.CRITICAL)
     return ray
 
 

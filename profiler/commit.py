@@ -1,9 +1,13 @@
 """Which commit the measured code stands at, so that Runs of two commits can be told apart."""
 
+import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+VARIABLE = "BYTESCOPE_COMMIT"  # says it where the code is a copy without its repository, as on a cluster's nodes
+MOST_LETTERS = 80
 SECONDS = 5.0  # git on a large tree with a cold disk
 # No program that a repository's own settings name is started.
 DESCRIBE = ("-c", "core.fsmonitor=false", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
@@ -14,10 +18,17 @@ def commits(project: Path) -> dict[str, str]:
 
     With -dirty behind it where files differ from the commit.
     """
-    found = {"commit": commit_of(ROOT)}
+    found = {"commit": bytescopes()}
     if ROOT not in (project, *project.parents):
         found["project commit"] = commit_of(project)
     return {name: commit for name, commit in found.items() if commit}
+
+
+@cache
+def bytescopes() -> str:
+    """Bytescope's commit when this process first asked: what it runs was read before. Empty where it is not known."""
+    told = os.environ.get(VARIABLE, "")
+    return told if _is_plain(told) and told else commit_of(ROOT)
 
 
 def commit_of(folder: Path) -> str:
@@ -29,4 +40,8 @@ def commit_of(folder: Path) -> str:
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return ""
     words = done.stdout.strip()
-    return words if done.returncode == 0 and words.isascii() and words.isprintable() and len(words) <= 80 else ""
+    return words if done.returncode == 0 and _is_plain(words) else ""
+
+
+def _is_plain(words: str) -> bool:
+    return words.isascii() and words.isprintable() and len(words) <= MOST_LETTERS

@@ -43,9 +43,23 @@ def test_where_there_is_no_repository_or_no_git(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_project_beside_bytescope_has_its_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(commit.VARIABLE, raising=False)
+    commit.bytescopes.cache_clear()
     monkeypatch.setattr(commit, "commit_of", lambda folder: "mine" if folder == project else "ours")
     assert commits(project) == {"commit": "ours", "project commit": "mine"}
     assert commits(commit.ROOT / "tests") == {"commit": "ours"}
+    commit.bytescopes.cache_clear()
+
+
+@pytest.mark.parametrize(("told", "found"), [("0123456789ab", "0123456789ab"), ("a\nb", "ours"), ("", "ours")])
+def test_a_copy_without_its_repository_is_told_its_commit(
+    told: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(commit.VARIABLE, told)
+    monkeypatch.setattr(commit, "commit_of", lambda folder: "ours")
+    commit.bytescopes.cache_clear()
+    assert commits(commit.ROOT) == {"commit": found}
+    commit.bytescopes.cache_clear()
 
 
 def test_no_program_that_a_repository_names_is_started(project: Path, tmp_path: Path) -> None:
