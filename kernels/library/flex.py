@@ -36,14 +36,14 @@ def flex(
     prepared: Callable[..., Any] | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem."""
+    if q.is_cuda:
+        require_near_rows(q, k, v)
     run = prepare_flex(problem, tile, q.device) if prepared is None else prepared
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         o: torch.Tensor = run(q, k, v)[0]
         return o
 
-    if q.is_cuda:
-        require_near_rows(q, k, v)
     with launch(FLEX):
         o, beside = run(q, k, v)
     if problem.is_masked and not finite:
