@@ -4,7 +4,7 @@ from kernels.own_fault import KernelFault
 from kernels.own_forward import untouched
 from kernels.own_import import OwnCallable
 from kernels.run import Output
-from profiler.bench import Bench, draw_inputs
+from profiler.bench import Bench
 from profiler.counter import Reading
 from profiler.interpreter import why_not_interpreted
 from profiler.own_kernel import NO_INTERPRETER, seen, unseen
@@ -27,7 +27,6 @@ def first_launch(bench: Bench, own: OwnCallable) -> tuple[Output | None, list[Re
                 output = bench.launch()
         return output, [Reading(seen(trace))]
     except KernelFault as fault:
-        draw_inputs.cache_clear()  # nobody knows what it wrote before it failed
         reason = None if bench.workload.on_gpu else why_not_interpreted()
         if reason is None:
             raise
