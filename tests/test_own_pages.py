@@ -18,7 +18,7 @@ from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
 from app.tile_pages import headline as tile_headline
-from app.views import memory
+from app.views import memory, overview
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
@@ -114,12 +114,38 @@ def test_two_that_compute_different_things_give_no_same_answer() -> None:
     assert "Relative error up to 2.3e-3" in headline(compare((flash_run(), run))).detail
 
 
-def test_nan_is_in_the_line_below_the_answer() -> None:
+def test_nan_is_in_the_answer_and_the_line_below() -> None:
     run = own_run(on_gpu=True)
     spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
     run = replace(run, measurements=(*run.measurements[:-1], spoiled))
-    found = headline(compare((flash_run(), run))).detail
-    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found
+    found = headline(compare((flash_run(), run)))
+    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found.detail
+    assert found.sentence.startswith("The output of streamed holds NaN or infinity. Flash moved 135 MB")
+    unknown = replace(run, measurements=(spoiled,))
+    assert headline(compare((unknown,))).sentence == (
+        "The output of streamed holds NaN or infinity. streamed ran, but its bytes are not known."
+    )
+    assert errors((flash_run(), run))["streamed"][0] == "NaN or infinity"
+
+
+def errors(runs: tuple[Run, ...]) -> dict[str, tuple[str, ...]]:
+    (table,) = [item for item in overview.sheet(runs, LIGHT).items if item.title == "Error against float64"]
+    assert isinstance(table, Table)
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_a_wrong_result_is_in_the_answer_the_figure_and_the_table() -> None:
+    run = own_run(on_gpu=True)
+    wrong = Measurement("relative_error", 0.79, "1", "torch", "against float64, all rows")
+    run = replace(run, measurements=(*run.measurements[:-1], wrong))
+    found = overview.sheet((naive_run(), flash_run(), run), LIGHT)
+    assert found.headline is not None and found.headline.sentence.startswith(
+        "The output of streamed is wrong: relative error 0.79 against float64 attention, and rounding explains no more "
+        "than 0.05. Flash moved"
+    )
+    (figure,) = [figure for figure in found.figures if figure.label == "relative error, streamed"]
+    assert (figure.value, figure.detail) == ("7.9e-1", "wrong: rounding explains no more than 0.05")
+    assert [row[0] for row in errors((flash_run(), run)).values()] == ["2.3e-3", "7.9e-1, wrong"]
 
 
 def test_one_whose_bytes_are_known_goes_before_one_whose_are_not() -> None:

@@ -21,6 +21,7 @@ from app.style import Theme, capacity, error, kernel_colour, seconds
 from profiler.admission import needs
 from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
+from profiler.wrong_output import is_finite, is_wrong
 
 TITLE = "Overview"
 ICON = ":material/dashboard:"
@@ -163,7 +164,9 @@ def _errors(comparison: Comparison) -> Table:
     for name, run in _named(comparison):
         found = [run.find(quantity) for quantity in ("relative_error", "max_abs_error")]
         source = next((part.source for part in found if part is not None and part.value is not None), "")
-        rows.append((name, *(error(part.value if part else None) for part in found), source))
+        relative, largest = (error(part.value if part else None) for part in found)
+        mark = "NaN or infinity" if not is_finite(run) else f"{relative}, wrong" if is_wrong(run) else relative
+        rows.append((name, mark, largest, source))
         reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
     columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
     own = [name for name, run in _named(comparison) if has_own_reference(run)]
