@@ -10,7 +10,7 @@ from app.selection import Comparison
 from app.stack_chart import Part as Piece
 from app.stack_chart import Stack, stacks
 from app.style import MEMORY, TENSOR, Theme, capacity, shade, tensor_colour
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
 from profiler.memory_names import EITHER
 from profiler.memory_trace import OTHER, WORKSPACE
 
@@ -36,18 +36,21 @@ def peak_parts(found: Comparison, theme: Theme) -> Picture:
         parts = [part for part in split(run) if part.name not in (*SUMS, OTHERS)]
         told = [_pieces(part, part.predicted, part.predicted_tensors, theme) for part in parts]
         seen = [_pieces(part, part.measured, part.measured_tensors, theme) for part in parts]
-        if not is_own(run.workload.kernel):
+        if not why_unpredicted(run.workload.kernel):
             rows.append(Stack(f"{name}, predicted", tuple(piece for part in told for piece in part), is_measured=False))
         pieces = tuple(piece for part in seen for piece in part)
         reason = "" if pieces else parts[0].reason
         rows.append(Stack(f"{name}, measured", pieces, lines=_lines(parts, seen), reason=reason))
+    is_predicted = not all(row.is_measured for row in rows)
     caption = (
-        "Hatched: predicted from the tensors' sizes and the allocator's rules. Solid: torch's allocator in one pass "
-        "after warm-up, and the CUDA context by NVML. The table below has every part, and why the two differ."
+        "Solid: torch's allocator in one pass after warm-up, and the CUDA context by NVML. The table below has every "
+        "part, and why the two differ."
     )
+    if is_predicted:
+        caption = f"Hatched: predicted from the tensors' sizes and the allocator's rules. {caption}"
     measured = {"torch": "peak_allocated_bytes", "nvml": "context_bytes"}
     known = (source for source, name in measured.items() if any(run.value(name) is not None for run in found.runs))
-    sources = ("model", *known)
+    sources = (*(("model",) if is_predicted else ()), *known)
     return Picture("Peak memory, part by part", caption, stacks(rows, "memory", theme, capacity), sources)
 
 

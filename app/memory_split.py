@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from app.memory_steps import peak, title
 from app.style import capacity
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
 from profiler.memory_model import peak_tensors, placed
 from profiler.memory_names import EITHER
 from profiler.memory_trace import INPUTS, OTHER, OUTPUTS, WORKSPACE
+from profiler.ncu_import import is_imported
 from profiler.run import Run
 
 INPUT_PART, OUTPUT_PART, TEMPORARIES, IN_PASS = "inputs", "O and LSE", "temporaries", "made in the pass"
@@ -62,9 +63,10 @@ class Part:
 def split(run: Run) -> tuple[Part, ...]:
     """Every part of a Run's peak, SUMS among them, in the order in which they add up to the whole device."""
     parts = _split(run)
-    if not is_own(run.workload.kernel):
+    if not why_unpredicted(run.workload.kernel):
         return parts
-    known = (INPUT_PART, OUTPUT_PART)
+    # What it is given and gives back is known, unless it is not ours to call.
+    known = () if is_imported(run.workload.kernel) else (INPUT_PART, OUTPUT_PART)
     return tuple(
         part if part.name in known else replace(part, predicted=None, predicted_tensors={}, difference="")
         for part in parts

@@ -3,8 +3,8 @@
 from profiler.own_kernel import has_own_reference, why_spoiled
 from profiler.run import Run
 
-# Relative error above which an output is wrong. bfloat16, the coarsest dtype, rounds by 2⁻⁸ at most, 0.4 %: 5 % would be
-# a dozen such roundings that all go the same way, while a mask or a scale that is left out costs tens of percent.
+# Relative error above which an output is wrong. bfloat16, the coarsest dtype, rounds by 2⁻⁸ at most, 0.4 %: 5 % would
+# be a dozen such roundings that all go the same way, while a mask or a scale that is left out costs tens of percent.
 WRONG = 0.05
 NOT_FINITE = "O holds NaN or infinity"  # begins the reason why there is no error
 

@@ -18,6 +18,7 @@ from app.picture import Headline, Picture, Sheet, Table
 from app.running_table import while_it_ran
 from app.selection import Comparison, compare
 from app.style import Theme, capacity, error, kernel_colour, seconds
+from app.unpredicted import why_unpredicted
 from profiler.admission import needs
 from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
@@ -136,7 +137,7 @@ def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
         value, reason = (None, "") if measured is None else (measured.value, measured.note)
         need, colour = needs(run.workload), kernel_colour(run.workload.kernel, theme)
         told = run.find("predicted_peak_bytes")
-        untold = told.note if told is not None and told.value is None else ""
+        untold = told.note if told is not None and told.value is None else why_unpredicted(run.workload.kernel)
         predicted = None if untold else float(need.total_bytes)
         inputs = float(sum(need.tensors[tensor] for tensor in "qkv"))
         largest = max(largest, predicted or 0.0, value or 0.0)
