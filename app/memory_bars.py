@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-from app.memory_split import CACHED, CONTEXT, IN_PASS, INPUT_PART, OTHERS, ROUNDING, SUMS, Part, spelled, split
+from app.memory_split import CACHED, CONTEXT, IN_PASS, INPUT_PART, LEFT, OTHERS, ROUNDING, SUMS, Part, spelled, split
 from app.memory_steps import REST
 from app.picture import Picture
 from app.selection import Comparison
@@ -33,7 +33,7 @@ def peak_parts(found: Comparison, theme: Theme) -> Picture:
     """A bar for each Run as predicted, hatched, and one as measured, from the inputs to the CUDA context."""
     rows = []
     for name, run in zip(found.names, found.runs, strict=True):
-        parts = [part for part in split(run) if part.name not in (*SUMS, OTHERS)]
+        parts = [part for part in split(run) if part.name not in (*SUMS, OTHERS, LEFT)]
         told = [_pieces(part, part.predicted, part.predicted_tensors, theme) for part in parts]
         seen = [_pieces(part, part.measured, part.measured_tensors, theme) for part in parts]
         if not why_unpredicted(run.workload.kernel):

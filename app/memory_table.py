@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from app.memory_growth import full_at
-from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
+from app.memory_split import CONTEXT, DEVICE, LEFT, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
 from app.picture import Table
 from app.style import capacity
 from app.unpredicted import why_unpredicted
@@ -18,7 +18,7 @@ CAPTION = (
 NO_END = f"nothing up to S = {MAX_SEQ_LEN:,} fills it"
 USUAL_GIB = (16, 24, 40, 80)
 GIB = 2**30
-BY_NVML = (CONTEXT, OTHERS, DEVICE)
+BY_NVML = (CONTEXT, OTHERS, LEFT, DEVICE)
 
 
 def predicted_and_measured(named: list[tuple[str, Run]]) -> Table:

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import memory_bars, memory_sweep, memory_timeline
-from app.memory_split import NO_HISTORY, split
+from app.memory_split import NO_HISTORY, SUMS, split
 from app.memory_steps import REST, few, peak, steps
 from app.picture import Picture, Sheet, Table
 from app.selection import compare
@@ -81,8 +81,45 @@ def test_parts_add_up_to_the_whole_device() -> None:
         names = ("inputs", "O and LSE", "temporaries", "workspace", "other", "rounding")
         assert sum(parts[name].measured or 0 for name in names) == parts["allocated"].measured
         assert parts["allocated"].measured + parts["cached"].measured == parts["reserved"].measured  # type: ignore[operator]
-        whole = sum(parts[name].measured or 0 for name in ("reserved", "CUDA context", "other processes"))
+        names = ("reserved", "CUDA context", "other processes", "not told apart")
+        whole = sum(parts[name].measured or 0 for name in names)
         assert whole == parts["whole device"].measured
+
+
+def told(name: str, value: float | None, reason: str = "") -> Measurement:
+    return Measurement(name, value, "B", "nvml", reason)
+
+
+def with_told(*measurements: Measurement) -> dict[str, tuple[float | None, str]]:
+    """The measured parts of naive's Run with other Measurements, and why one is missing."""
+    names = {one.name for one in measurements}
+    kept = tuple(one for one in BOTH[0].measurements if one.name not in names)
+    run = dataclasses.replace(BOTH[0], measurements=(*kept, *measurements))
+    return {part.name: (part.measured, part.reason) for part in split(run)}
+
+
+def test_what_the_driver_keeps_is_a_row_of_its_own() -> None:
+    """4,256 MiB reserved, 500 of context and 1,024 of others: of 5,789 MiB are 9 left; without processes 1,533."""
+    device = told("device_memory_bytes", 5789.0 * MIB)
+    assert with_told(device)["not told apart"] == (9.0 * MIB, "")
+    hidden = [told(name, None, "hidden") for name in ("context_bytes", "other_processes_bytes")]
+    assert with_told(device, *hidden)["not told apart"] == (1533.0 * MIB, "")
+    less = with_told(told("device_memory_bytes", 5000.0 * MIB))["not told apart"]
+    assert less == (None, "NVML tells less for the whole device than for what is on it.")
+    ever = with_told(told("device_memory_bytes", None, "hidden"), told("nvml_memory_used_bytes", 1.0 * GIB))
+    assert ever["not told apart"][0] is None and "the most of the whole measuring" in ever["not told apart"][1]
+
+
+@pytest.mark.parametrize("name", ["full_8k", "causal_4k", "short_1k", "gqa_4k", "ladder_512"])
+def test_sums_of_recorded_runs_are_of_the_rows_above(name: str) -> None:
+    for run in load(EXAMPLES / f"{name}.json"):
+        total = 0.0
+        for part in split(run):
+            assert part.measured is not None
+            if part.name in SUMS:
+                assert part.measured == total
+            else:
+                total += part.measured
 
 
 def test_predicted_and_measured_side_by_side() -> None:
