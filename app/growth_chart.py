@@ -15,7 +15,7 @@ from profiler.run import DeviceInfo, Run
 TITLE = "How memory grows with S"
 ABOVE = 60  # of the limit, where the axis ends: room for the names
 MOST_TICKS = 7
-LABEL_WIDTH, LABEL_HEIGHT = 0.32, 15  # of the axis, and pixels
+LABEL_WIDTH, LABEL_HEIGHT = 0.6, 15  # of the axis on a phone, and pixels
 
 
 def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme: Theme) -> Picture:
@@ -106,7 +106,7 @@ def _full(
     width, level, before = math.log10(drawn[-1] / drawn[0]), 0, 0.0
     for name, (run, end) in sorted(ends.items(), key=lambda item: item[1][1]):
         colour, x = kernel_colour(run.workload.kernel, theme), math.log10(end)
-        words = f"{escape(name)} full at S = {end:,}"
+        words = f"{escape(name)} full at {end:,}"
         chart.add_scatter(
             x=[end], y=[limit], mode="markers", hoverinfo="text", hovertext=words, name=words,
             marker={"symbol": "diamond-open", "size": 11, "color": colour, "line": {"width": 2}},

@@ -25,7 +25,7 @@ COLOURS = {
     CONTEXT: MEMORY["context"],
 }
 LABELS = {CACHED: "cached by torch"}
-IN_A_LINE = 2  # parts named in one line below a bar: what a phone has room for
+IN_A_LINE = 34  # letters of a line below a bar: what a phone has room for
 TOLD = 0.004  # of a bar: smaller parts are told by the table alone
 
 
@@ -37,7 +37,9 @@ def peak_parts(found: Comparison, theme: Theme) -> Picture:
         told = [_pieces(part, part.predicted, part.predicted_tensors, theme) for part in parts]
         seen = [_pieces(part, part.measured, part.measured_tensors, theme) for part in parts]
         if not why_unpredicted(run.workload.kernel):
-            rows.append(Stack(f"{name}, predicted", tuple(piece for part in told for piece in part), is_measured=False))
+            # Without a history the bar below has no tensor in it whose colour it could tell.
+            key = _lines(parts, told) if run.memory is None else ()
+            rows.append(Stack(f"{name}, predicted", tuple(p for part in told for p in part), False, key))
         pieces = tuple(piece for part in seen for piece in part)
         reason = "" if pieces else parts[0].reason
         rows.append(Stack(f"{name}, measured", pieces, lines=_lines(parts, seen), reason=reason))
@@ -70,11 +72,18 @@ def _pieces(part: Part, value: float | None, tensors: Mapping[str, int], theme: 
 def _lines(parts: list[Part], seen: list[list[Piece]]) -> tuple[str, ...]:
     """What the colours of a bar are, part by part."""
     total = sum(piece.value for pieces in seen for piece in pieces)
-    words = []
+    lines, letters = [], IN_A_LINE
     for part, pieces in zip(parts, seen, strict=True):
         size = sum(piece.value for piece in pieces)
         if size and size >= TOLD * total:
             squares = "".join(f'<span style="color:{piece.colour}">■</span>' for piece in pieces)
             label = LABELS.get(part.name) or ", ".join(piece.name for piece in pieces)
-            words.append(f"{squares} {label} {capacity(size)}")
-    return tuple("  ".join(words[i : i + IN_A_LINE]) for i in range(0, len(words), IN_A_LINE))
+            words = f" {label} {capacity(size)}"
+            taken = len(pieces) + len(words)
+            if letters + 2 + taken > IN_A_LINE:
+                lines.append(f"{squares}{words}")
+                letters = taken
+            else:
+                lines[-1] += f"  {squares}{words}"
+                letters += 2 + taken
+    return tuple(lines)

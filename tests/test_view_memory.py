@@ -1,6 +1,7 @@
 """The Memory page: parts that add up, words that say it, charts on one axis, and a way to the snapshot."""
 
 import dataclasses
+import re
 import time
 from pathlib import Path
 
@@ -204,22 +205,46 @@ def test_bars_are_hatched_where_predicted() -> None:
     assert "S, P 4.00 GiB" in words and "CUDA context 500 MiB" in words
 
 
+def key(runs: tuple[Run, ...]) -> list[str]:
+    """The lines below the bars, without their squares, from the top down."""
+    notes = chart("Peak memory, part by part", runs).layout.annotations
+    lines = sorted((note for note in notes if "■" in note.text), key=lambda note: note.y)
+    return [re.sub(r"<[^>]+>", "", note.text) for note in lines]
+
+
+def test_what_is_predicted_has_a_key_where_no_history_has_one() -> None:
+    """Of naive alone: S and P are told by their squares; the measured bar has 4,160 MiB of which nobody knows more."""
+    run = dataclasses.replace(BOTH[0], memory=None)
+    assert key((run,)) == [
+        "■■■ Q, K, V 96.0 MiB", "■■■ O, S, P 4.03 GiB",
+        "■ inputs 96.0 MiB", "■ made in the pass 4.06 GiB", "■ CUDA context 500 MiB",
+    ]  # fmt: skip
+    assert key(BOTH[:1])[0] == "■■■ Q, K, V 96.0 MiB  ■ O 32.0 MiB"
+    assert not any(line.startswith("■ inputs") for line in key(BOTH[:1])), "the history names them"
+
+
+def test_lines_of_the_key_fit_a_phone() -> None:
+    runs = tuple(load(EXAMPLES / "full_8k.json"))
+    for shown in (runs, tuple(dataclasses.replace(run, memory=None) for run in runs)):
+        assert max(map(len, key(shown))) <= 34 and "  " in " ".join(key(BOTH))
+
+
 def test_both_timelines_have_one_axis() -> None:
-    figure = chart("Allocations of one pass")
-    assert figure.layout.yaxis.range == figure.layout.yaxis2.range
-    assert figure.layout.yaxis.range[1] == pytest.approx(1.06 * 4256 / 1024)
-    areas = {(trace.yaxis, trace.name): trace for trace in figure.data}
-    assert {name for axis, name in areas if axis == "y"} == {"Q", "K", "V", "S", "workspace", "P", "O"}
-    assert {name for axis, name in areas if axis == "y2"} == {"Q", "K", "V", "O", "LSE"}
-    assert list(areas["y", "S"].y) == [0, 2, 2, 2, 2, 0, 0, 0], "one more, to the end of the last step"
-    assert figure.layout.xaxis.ticktext[3] == "+ P<br>softmax"
-    own = memory_timeline.timeline([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
-    assert own is not None and own.chart.layout.yaxis2.range[1] == pytest.approx(1.06 * 128.5)
+    naive, flash = (chart(f"Allocations of one pass, {name}") for name in ("naive", "flash"))
+    assert naive.layout.yaxis.range == flash.layout.yaxis.range
+    assert naive.layout.yaxis.range[1] == pytest.approx(1.06 * 4256 / 1024)
+    areas = {trace.name: trace for trace in naive.data}
+    assert {*areas} == {"Q", "K", "V", "S", "workspace", "P", "O"}
+    assert {trace.name for trace in flash.data} == {"Q", "K", "V", "O", "LSE"}
+    assert list(areas["S"].y) == [0, 2, 2, 2, 2, 0, 0, 0], "one more, to the end of the last step"
+    assert naive.layout.xaxis.ticktext[3] == "+ P<br>softmax"
+    own = memory_timeline.timelines([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
+    assert own[1].chart.layout.yaxis.range[1] == pytest.approx(1.06 * 128.5)
 
 
 def test_areas_lie_in_the_order_in_which_they_came() -> None:
     """Labels stand in the middle of what they name: S from 96 MiB up, over the 4 steps that it stays."""
-    notes = {note.text: (note.x, note.y) for note in chart("Allocations of one pass").layout.annotations}
+    notes = {note.text: (note.x, note.y) for note in chart("Allocations of one pass, naive").layout.annotations}
     assert notes["S 2.00 GiB"] == (pytest.approx(3.0), pytest.approx((96 + 1024) / 1024))
     # P lies on S, the workspace and the inputs until S goes.
     assert notes["P 2.00 GiB"] == (pytest.approx(4.0), pytest.approx((96 + 2048 + 32 + 1024) / 1024))
@@ -243,8 +268,8 @@ def test_the_largest_history_is_drawn_at_once() -> None:
     ]
     run = dataclasses.replace(BOTH[1], id="large", memory=MemoryTrace((), tuple(pairs)))
     begun = time.process_time()
-    found = memory_timeline.timeline([("flash", run)], LIGHT)
-    assert found is not None and time.process_time() - begun < 5.0
+    (found,) = memory_timeline.timelines([("flash", run)], LIGHT)
+    assert time.process_time() - begun < 5.0
     assert len(found.chart.to_json()) < 2_000_000
     assert len(found.chart.data) == 12 and found.chart.data[-1].name == "all smaller ones"
 
