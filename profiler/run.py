@@ -240,8 +240,11 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     if not isinstance(document["runs"], list) or not document["runs"]:
         raise NotARun("The file holds no runs.")
     runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+    by_id: dict[str, Run] = {}
     for i, run in enumerate(runs):
         require_plausible(run, f"runs[{i}]")
+        if by_id.setdefault(run.id, run) != run:
+            raise NotARun(f"The file has two Runs of one id, {run.id}, that differ; which of them is meant?")
     return runs
 
 
