@@ -5,6 +5,7 @@ from html import escape
 
 from profiler.run import HALVES, Measurement, Run
 from profiler.show import spell
+from profiler.wrong_output import why_wrong
 
 # Label, and the Measurements whose sum it is; the first that has a value is shown.
 BYTES = {
@@ -51,8 +52,12 @@ def card(run: Run) -> str:
 
 
 def sentence(run: Run) -> str:
-    """What moved, and in what time; requested bytes where none were counted."""
+    """What is wrong with the output, then what moved, and in what time; requested bytes where none were counted."""
     name = run.workload.kernel.rpartition(":")[2]
+    return f"{why_wrong(run, name)} {_moved(run, name)}".lstrip()
+
+
+def _moved(run: Run, name: str) -> str:
     time = run.find("gpu_time_seconds")
     within = f" in {spell(time, DIGITS)}" if time is not None and time.value is not None else ""
     for label, verb in (("HBM", "moved {} through HBM"), ("requested", "asks for {}")):

@@ -45,6 +45,10 @@ def hangs(q, k, v, causal):
 
 def spoiled(*inputs):
     return eager(*inputs) * torch.nan
+
+
+def doubled(*inputs):
+    return eager(*inputs) * 2
 """
 )
 
@@ -134,7 +138,12 @@ LINE = ("run", "--seq-len", "40", "--head-dim", "16", "--dtype", "float32", "--d
             1,
             "mine:spoiled has no error against float64: O holds NaN or infinity (against",
         ),
-        ("mine:absent", 2, "The module mine has no absent; it has eager, raises, inner, hangs, spoiled.\n"),
+        (
+            "mine:doubled",
+            1,
+            "The output of mine:doubled is wrong: relative error 1 against float64 attention, and rounding explains",
+        ),
+        ("mine:absent", 2, "The module mine has no absent; it has eager, raises, inner, hangs, spoiled, doubled.\n"),
         ("absent:f", 2, "There is no module absent in "),
         ("mine:f.g", 2, "Kernel 'mine:f.g' is not spelled as one of your own is: module:function, such as "),
     ],

@@ -10,18 +10,21 @@ import pytest
 
 from app import cost, form, own_kernels
 from app.answer import headline, pair
+from app.growth_chart import growth
+from app.memory_growth import Measured
 from app.no_timeline import why_no_timeline
 from app.own_kernels import offered, permit, refusal, titles
-from app.picture import Table
+from app.picture import Picture, Table
 from app.registry import all_views
 from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
 from app.tile_pages import headline as tile_headline
-from app.views import memory
+from app.views import memory, overview
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
+from profiler.own_kernel import OWN_ALLOCATES
 from profiler.project import FILE, Project
 from profiler.run import Measurement, Run
 from profiler.store import load, save
@@ -114,12 +117,38 @@ def test_two_that_compute_different_things_give_no_same_answer() -> None:
     assert "Relative error up to 2.3e-3" in headline(compare((flash_run(), run))).detail
 
 
-def test_nan_is_in_the_line_below_the_answer() -> None:
+def test_nan_is_in_the_answer_and_the_line_below() -> None:
     run = own_run(on_gpu=True)
     spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
     run = replace(run, measurements=(*run.measurements[:-1], spoiled))
-    found = headline(compare((flash_run(), run))).detail
-    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found
+    found = headline(compare((flash_run(), run)))
+    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found.detail
+    assert found.sentence.startswith("The output of streamed holds NaN or infinity. Flash moved 135 MB")
+    unknown = replace(run, measurements=(spoiled,))
+    assert headline(compare((unknown,))).sentence == (
+        "The output of streamed holds NaN or infinity. streamed ran, but its bytes are not known."
+    )
+    assert errors((flash_run(), run))["streamed"][0] == "NaN or infinity"
+
+
+def errors(runs: tuple[Run, ...]) -> dict[str, tuple[str, ...]]:
+    (table,) = [item for item in overview.sheet(runs, LIGHT).items if item.title == "Error against float64"]
+    assert isinstance(table, Table)
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_a_wrong_result_is_in_the_answer_the_figure_and_the_table() -> None:
+    run = own_run(on_gpu=True)
+    wrong = Measurement("relative_error", 0.79, "1", "torch", "against float64, all rows")
+    run = replace(run, measurements=(*run.measurements[:-1], wrong))
+    found = overview.sheet((naive_run(), flash_run(), run), LIGHT)
+    assert found.headline is not None and found.headline.sentence.startswith(
+        "The output of streamed is wrong: relative error 0.79 against float64 attention, and rounding explains no more "
+        "than 0.05. Flash moved"
+    )
+    (figure,) = [figure for figure in found.figures if figure.label == "relative error, streamed"]
+    assert (figure.value, figure.detail) == ("7.9e-1", "wrong: rounding explains no more than 0.05")
+    assert [row[0] for row in errors((flash_run(), run)).values()] == ["2.3e-3", "7.9e-1, wrong"]
 
 
 def test_one_whose_bytes_are_known_goes_before_one_whose_are_not() -> None:
@@ -165,12 +194,48 @@ def test_its_memory_is_measured_and_never_predicted() -> None:
     for runs in ((own_run(on_gpu=True),), (flash_run(), own_run(on_gpu=True)), (own_run(),)):
         found = memory.sheet(runs, LIGHT)
         tables = {item.title: item for item in found.items if isinstance(item, Table)}
-        assert all(row[0] != "streamed" for row in tables["Where memory ends"].rows)
-        assert not any(figure.label == "full at S, streamed" for figure in found.figures)
+        ends, reasons = tables["Where memory ends"].rows[-1], tables["Where memory ends"].reasons[-1]
+        assert ends[0] == "mine:streamed" and {*ends[1:-1]} == {"–"} and {*reasons[1:-1]} == {OWN_ALLOCATES}
+        (full,) = (figure for figure in found.figures if figure.label == "full at S, streamed")
+        assert (full.value, full.source, full.reason) == ("–", "", OWN_ALLOCATES)
         whole = next(row for row in tables["Predicted and measured"].rows if row[0] == "= allocated")
         assert whole[2 * len(runs) - 1] == "–"
     told = memory.sheet((own_run(on_gpu=True),), LIGHT).figures[0]
     assert (told.label, told.detail) == ("peak, streamed", "not predicted")
+
+
+def test_a_peak_that_nobody_measured_is_not_invented() -> None:
+    """Of an own kernel on a CPU, and of one that ncu profiled elsewhere, there is no number at all."""
+    elsewhere = replace(own_run("ncu:flash_fwd", "", on_gpu=True), measurements=(), created="2026-11-29T12:00:10Z")
+    for run, name, reason in (
+        (replace(own_run(), measurements=()), "streamed", OWN_ALLOCATES),
+        (elsewhere, "flash_fwd", "profiled elsewhere: what it allocates is not known"),
+    ):
+        found = memory.sheet((run,), LIGHT)
+        assert found.headline is not None and found.headline.sentence == (
+            f"What {name} holds at its peak is not known."
+        )
+        assert f"not predicted: {reason}." in found.headline.detail
+        assert {(figure.value, figure.source) for figure in found.figures} == {("–", "")}
+        assert [item.sources for item in found.items if isinstance(item, Picture)] == [(), ()]
+    beside = memory.sheet((flash_run(), elsewhere), LIGHT)
+    assert beside.headline is not None and beside.headline.sentence == (
+        "Flash holds 140 MiB at its peak, 96.0 MiB of it Q, K and V. What flash_fwd holds at its peak is not known."
+    )
+    (peaks,) = (item for item in overview.sheet((flash_run(), elsewhere), LIGHT).items if item.title == "Peak memory")
+    assert isinstance(peaks, Picture)
+    hatched = [trace for trace in peaks.chart.data if trace.type == "bar" and trace.marker.pattern.shape]
+    assert len(hatched) == 2, "Flash's inputs, and what it adds"
+
+
+def test_its_memory_grows_from_measured_lengths_alone() -> None:
+    run = own_run(on_gpu=True)
+    points = [Measured("mine:streamed", 4096, 2e8, "H200"), Measured("mine:streamed", 8192, 4e8, "H200")]
+    found = growth([("streamed", run)], points, LIGHT)
+    (line,) = found.chart.data
+    assert (line.mode, list(line.x), list(line.y)) == ("lines+markers", [4096, 8192], [2e8, 4e8])
+    assert found.sources == ("torch",) and "twice" not in found.caption and "Diamonds" not in found.caption
+    assert "streamed: from measured lengths alone, joined by lines" in found.caption
 
 
 def test_saved_runs_are_listed(runs: Path) -> None:

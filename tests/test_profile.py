@@ -164,6 +164,13 @@ def test_the_card_says_why_a_number_is_missing() -> None:
     whole = replace(flash_run(), measurements=(Measurement("hbm_bytes", 2e9, "B", "nvml-gpm", "an estimate"),))
     assert sentence(whole) == "flash moved 2 GB through HBM"
     assert sentence(replace(whole, measurements=())) == "flash ran; its bytes are not known"
+    spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
+    told = "The output of flash holds NaN or infinity. flash ran; its bytes are not known"
+    assert sentence(replace(whole, measurements=(spoiled,))) == told
+    # 1/20 is what rounding may explain, and more is wrong.
+    for error, begins in ((0.05, "flash ran"), (0.051, "The output of flash is wrong: relative error 0.051 against")):
+        wrong = replace(spoiled, value=error, note="against float64, all rows")
+        assert sentence(replace(whole, measurements=(wrong,))).startswith(begins)
 
 
 def test_nothing_of_a_run_becomes_html() -> None:
