@@ -58,6 +58,8 @@ def _sentence(one: Spoken) -> str:
     roof, share = one.work.limited
     if share > BEYOND:
         return f"{one.title} passes {roof.in_words}: {percent(share)} of it."
+    if one.work.flops is None:
+        return f"{one.title} reaches {percent(share)} of {roof.in_words}; how near it is to compute is not known."
     if share < FAR_BELOW:
         return f"{one.title} stays far below every roof: {percent(share)} of the lowest, {roof.in_words}."
     return f"{one.title} is limited by {roof.level}: {percent(share)} of {roof.in_words}."
@@ -94,7 +96,7 @@ def _reached(one: Spoken) -> Figure:
     work, time = one.work, one.work.run.find("gpu_time_seconds")
     detail = "" if work.limited is None else f"{percent(work.limited[1])} of {work.limited[0].in_words}"
     missing = "This Run holds no time." if time is None else time.note
-    reason = "" if work.reached is not None else work.doubt or missing
+    reason = "" if work.reached is not None else work.doubt or (missing if not work.seconds else work.why_no_flops)
     return Figure(f"reached, {work.name}", flop_rate(work.reached), "" if time is None else time.source, detail, reason)
 
 
