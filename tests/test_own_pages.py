@@ -81,7 +81,7 @@ def test_what_it_costs_is_not_told(named: None) -> None:
     found = cost.cost(workloads(("mine:streamed", "naive"), SMALL, TILE, CPU))
     assert found.requested_bytes["mine:streamed"] is None and found.memory_bytes["mine:streamed"] is None
     assert found.memory_bytes["Naive"] is not None
-    assert "<th>mine:streamed</th><td>–</td><td>–</td>" in form.cost_html(found, CPU)
+    assert '<th title="mine:streamed">mine:streamed</th><td>–</td><td>–</td>' in form.cost_html(found, CPU)
 
 
 def test_what_it_says_of_itself_is_no_other_setting() -> None:
