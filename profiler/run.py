@@ -182,6 +182,12 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def __repr__(self) -> str:
+        """What a Python shell shows of it; without this, thousands of characters."""
+        from profiler.notebook import line
+
+        return line(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         # It is the Run's own picture, made of nothing but the Run.
