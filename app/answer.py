@@ -10,7 +10,7 @@ from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
 from kernels.own import is_own
 from profiler.admission import needs
-from profiler.own_kernel import has_own_reference, why_spoiled
+from profiler.own_kernel import has_own_reference, needed_flops, why_spoiled
 from profiler.run import Measurement, Run
 from profiler.wrong_output import WRONG, is_wrong, why_wrong
 
@@ -198,8 +198,10 @@ def _time(run: Run, name: str) -> Figure:
     label, found = f"time, {name}", run.find("gpu_time_seconds")
     if found is None or found.value is None:
         return Figure(label, "–", "", reason=_reason(found, "gpu_time_seconds"))
-    flops, peak = run.workload.problem.flops, run.device.peak_flops_per_second
-    rate = flops / found.value if found.value > 0 else None
+    needed, peak = needed_flops(run), run.device.peak_flops_per_second
+    if needed.value is None:
+        return Figure(label, seconds(found.value), found.source, f"FLOP/s –: {needed.note}")
+    rate = needed.value / found.value if found.value > 0 else None
     # The peak is that of the matrix units in 16 bits; ieee float32 does not run on them.
     share = f", {rate / peak:.0%} of peak" if rate and peak and run.workload.problem.element_bytes == 2 else ""
     return Figure(label, seconds(found.value), found.source, f"{flop_rate(rate)}{share}")

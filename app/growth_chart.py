@@ -137,7 +137,7 @@ def _powers(drawn: Sequence[int]) -> dict[str, object]:
 
 def _sizes(chart: go.Figure, limit: float | None) -> dict[str, object]:
     """Ticks at powers of two, and a range that ends a little above the limit: nobody has the memory beyond."""
-    found = [size for trace in chart.data for size in trace.y]
+    found = [size for trace in chart.data for size in trace.y if size > 0]  # a log axis has no 0
     low, high = min(found, default=1), max(found, default=2) if limit is None else ABOVE * limit
     powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
     step = max(1, -(-len(powers) // MOST_TICKS))

@@ -1,4 +1,4 @@
-"""A Run as a card for a notebook: one piece of HTML that loads nothing; every text of the Run is escaped."""
+"""A Run as a card for a notebook, one piece of HTML that loads nothing, all text escaped; and as a line for a shell."""
 
 from collections.abc import Iterable
 from html import escape
@@ -49,6 +49,15 @@ def card(run: Run) -> str:
         f"<details><summary>All {len(run.measurements)} measurements</summary><table>{_all(run)}</table></details>"
         f"<details><summary>Environment</summary><table>{environment}</table></details></div>"
     )
+
+
+def line(run: Run) -> str:
+    """Which Run it is, of what, and its time and HBM bytes where they are known."""
+    time, (moved, parts) = run.find("gpu_time_seconds"), _first(run, BYTES["HBM"])
+    known = [spell(time, DIGITS)] if time is not None and time.value is not None else []
+    known += [f"{spell(Measurement('', moved, 'B', parts[0].source), DIGITS)} HBM"] if moved is not None else []
+    words = (f"Run {run.id}: {run.workload.kernel}", run.workload.problem.label, run.device.name, *known)
+    return f"<{', '.join(words)}>"
 
 
 def sentence(run: Run) -> str:

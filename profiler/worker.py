@@ -191,10 +191,12 @@ class Job:
         request = uuid.uuid4().hex[:12]
         # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
         self._ask(child.lock, self._worker.device, str(self._progress))
-        self._admit()
+        faults = self._admit()
         require_writable(self._folder)
-        failures: list[tuple[str, str]] = []
+        failures = [*faults.values()]
         for workload in self._workloads:
+            if workload.kernel in faults:
+                continue
             self._update(state="running", kernel=workload.kernel)
             try:
                 own = told_of(workload, self._permit, self._timeout, self._ask_cpu)
@@ -215,9 +217,13 @@ class Job:
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
 
-    def _admit(self) -> None:
+    def _admit(self) -> dict[str, tuple[str, str]]:
+        """What child.admit_all tells."""
         try:
-            self._ask(child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT)
+            found: dict[str, tuple[str, str]] = self._ask(
+                child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT
+            )
+            return found
         except TimeoutError:
             own = [workload.kernel for workload in self._workloads if is_own(workload.kernel)]
             if not own:
@@ -250,7 +256,7 @@ class Job:
     def _explain(self, error: BaseException, timeout: float) -> str:
         fatal = self._note().get("fatal")
         if fatal is not None:
-            return f"{self._status.kernel} lost its CUDA context: {fatal}. A fresh worker is starting; run again."
+            return f"{self._status.kernel} lost its CUDA context: {fatal}. Run again: a fresh worker takes over."
         return explain(error, timeout, self.status().phase, self._status.kernel)
 
     def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:

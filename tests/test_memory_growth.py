@@ -137,3 +137,9 @@ def test_nothing_is_measured_where_nothing_is_safe() -> None:
         memory_sweep.plan((NAIVE,), fake_runs.H200, 10**6)
     with pytest.raises(Refused, match="how much memory is free is not known"):
         memory_sweep.plan((NAIVE,), fake_runs.H200, None)
+
+
+def test_a_peak_of_0_has_no_place_on_a_log_axis() -> None:
+    shown = [("naive", fake_memory.naive_run())]
+    axis = growth(shown, [Measured("naive", 8192, 0.0, "NVIDIA H200")], LIGHT).chart.layout.yaxis
+    assert axis.range == growth(shown, [], LIGHT).chart.layout.yaxis.range

@@ -10,6 +10,7 @@ import pytest
 
 from app import cost, form, own_kernels
 from app.answer import headline, pair
+from app.compare_words import figures
 from app.growth_chart import growth
 from app.memory_growth import Measured
 from app.no_timeline import why_no_timeline
@@ -20,11 +21,12 @@ from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
 from app.tile_pages import headline as tile_headline
-from app.views import memory, overview
+from app.views import memory, overview, roofline
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
-from profiler.own_kernel import OWN_ALLOCATES
+from profiler.compare import compare as compare_two
+from profiler.own_kernel import OWN_ALLOCATES, OWN_REFERENCE, OWN_WORK, needed_flops
 from profiler.project import FILE, Project
 from profiler.run import Measurement, Run
 from profiler.store import load, save
@@ -81,7 +83,7 @@ def test_what_it_costs_is_not_told(named: None) -> None:
     found = cost.cost(workloads(("mine:streamed", "naive"), SMALL, TILE, CPU))
     assert found.requested_bytes["mine:streamed"] is None and found.memory_bytes["mine:streamed"] is None
     assert found.memory_bytes["Naive"] is not None
-    assert "<th>mine:streamed</th><td>–</td><td>–</td>" in form.cost_html(found, CPU)
+    assert '<th title="mine:streamed">mine:streamed</th><td>–</td><td>–</td>' in form.cost_html(found, CPU)
 
 
 def test_what_it_says_of_itself_is_no_other_setting() -> None:
@@ -248,3 +250,45 @@ def test_saved_runs_are_listed(runs: Path) -> None:
         listed, faults = found.newest(found.runs, 10)
         assert sorted(one.workload.kernel for one in listed) == ["a.b:plain", "mine:streamed"]
         assert any("bad.json" in fault for fault in (*found.faults, *faults))
+
+
+def of_its_own_reference() -> Run:
+    """A Run on a GPU whose errors are against the kernel's own reference, in a file from before FLOP said so too."""
+    run = own_run("mine:documents", "", on_gpu=True)
+    kept = [m for m in run.measurements if m.name != "relative_error"]
+    error = Measurement("relative_error", 1e-3, "1", "torch", f"{OWN_REFERENCE}, all rows")
+    flops = Measurement("flops", float(PROBLEM.flops), "FLOP", "model", "4 · visible scores · head_dim")
+    return replace(run, measurements=(*kept, error, flops))
+
+
+def test_what_is_not_attention_has_no_flop_of_attention() -> None:
+    """Its mask may hide most scores: 549.8 GFLOP in 1.28 ms would be 429 TFLOP/s that nobody made."""
+    run = of_its_own_reference()
+    assert needed_flops(run).value is None and needed_flops(flash_run()).value == PROBLEM.flops
+    shown = {figure.label: figure for figure in overview.sheet((run,), LIGHT).figures}
+    assert shown["time, documents"].value == "1.28 ms" and shown["time, documents"].detail == f"FLOP/s –: {OWN_WORK}"
+    sheet = roofline.sheet((run,), LIGHT)
+    assert sheet.headline is not None and "how near it is to compute is not known" in sheet.headline.sentence
+    assert (sheet.figures[0].value, sheet.figures[0].reason) == ("–", f"I{OWN_WORK[1:]}.")
+    table = next(item for item in sheet.items if isinstance(item, Table))
+    row, reasons = (dict(zip(table.columns, cells[0], strict=True)) for cells in (table.rows, table.reasons))
+    for column in ("FLOP", "HBM, FLOP/B", "reached"):
+        assert (row[column], reasons[column]) == ("–", f"I{OWN_WORK[1:]}.")
+    assert "documents, which is not attention" in table.caption
+
+
+def test_its_flop_are_those_that_its_tensor_cores_made() -> None:
+    """128 TFLOP a second are 13% of the peak of 989."""
+    run = of_its_own_reference()
+    counted = Measurement("tensor_flops", 1.28e-3 * 128e12, "FLOP", "cupti-range")
+    sheet = roofline.sheet((replace(run, measurements=(*run.measurements, counted)),), LIGHT)
+    table = next(item for item in sheet.items if isinstance(item, Table))
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["reached"] == "128 TFLOP/s" and table.sources[0][table.columns.index("FLOP")] == "cupti-range"
+
+
+def test_two_problems_of_a_kernel_that_is_not_attention_have_no_rate() -> None:
+    longer = AttentionProblem(1, 16, 16, 4096, 4096, 64, "bfloat16")
+    found = figures(compare_two(of_its_own_reference(), flash_run(longer, run_id="other")))
+    rate = next(figure for figure in found if figure.label == "FLOP per second")
+    assert (rate.value, rate.reason) == ("–", f"mine:documents: {OWN_WORK}")
