@@ -1,5 +1,6 @@
 """What is wrong with the user's own kernel: a sentence, and the traceback of their frames; free of torch."""
 
+import signal
 import traceback
 from pathlib import Path
 
@@ -33,12 +34,15 @@ class RefusedKernel(Refused):
 
 def trace_of(error: BaseException) -> str:
     """The traceback from the first frame that is not Bytescope's, as printable lines that are not too many."""
-    told = traceback.TracebackException.from_exception(error, limit=-MOST_FRAMES)
-    frames = [*told.stack]
-    while frames and _is_ours(frames[0].filename):
-        frames.pop(0)
-    told.stack = traceback.StackSummary.from_list(frames)
-    return bounded("".join(told.format()))
+    try:
+        told = traceback.TracebackException.from_exception(error, limit=-MOST_FRAMES)
+        frames = [*told.stack]
+        while frames and _is_ours(frames[0].filename):
+            frames.pop(0)
+        told.stack = traceback.StackSummary.from_list(frames)
+        return bounded("".join(told.format()))
+    except BaseException:  # the error is the user's: asked for its parts, it may raise anything
+        return ""
 
 
 def bounded(text: str) -> str:
@@ -49,8 +53,21 @@ def bounded(text: str) -> str:
 
 def words_of(error: BaseException) -> str:
     """What an error says, on one line of at most LONGEST_LINE characters, its type before it."""
-    said = " ".join(bounded(str(error)).split())[:LONGEST_LINE].rstrip(" .")
+    said = " ".join(bounded(said_by(error)).split())[:LONGEST_LINE].rstrip(" .")
     return f"{type(error).__name__}: {said}" if said else f"{type(error).__name__}, without a word"
+
+
+def said_by(error: BaseException) -> str:
+    """The text of an error; empty where its __str__, which may be the user's, raises or gives no text."""
+    try:
+        return str(error)
+    except BaseException:
+        return ""
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether the user may have interrupted. A worker's process ignores SIGINT: there the kernel raised it itself."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def _is_ours(file: str) -> bool:

@@ -3,13 +3,14 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels.own import likes
-from kernels.own_fault import RefusedKernel, trace_of, words_of
+from kernels.own_fault import RefusedKernel, is_ctrl_c, trace_of, words_of
 from kernels.problem import Refused
 
 TAKES = ("q", "k", "v", "causal")
@@ -69,25 +70,31 @@ def imported(name: str) -> OwnCallable:
         raise Refused(NOT_PERMITTED.format(name=name))
     if name not in _imported:
         module, _, function = name.partition(":")
-        _imported[name] = offered(name, getattr(_import(module, function), function))
+        found = _import(module)
+        with _looked_at(name):
+            call = _member(found, module, function)
+        _imported[name] = offered(name, call)
     return _imported[name]
 
 
 def offered(name: str, call: Any) -> OwnCallable:
     """What a callable takes and offers. Raises RefusedKernel for one that cannot be a kernel."""
+    with _looked_at(name):
+        return _offered(name, call)
+
+
+def _offered(name: str, call: Any) -> OwnCallable:
     if not callable(call):
         raise RefusedKernel(f"{name} is {_a(call)}, which cannot be called; name a function (q, k, v, causal) -> o.")
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # of some that are written in C nothing is known
         return OwnCallable(name, call)
-    try:
-        signature.bind(*TAKES)
-    except TypeError as error:
+    if why_not := _unbound(signature):
         raise RefusedKernel(
-            f"{name} takes {signature}, and is called with q, k, v and causal ({error}); give it these four, and a "
+            f"{name} takes {signature}, and is called with q, k, v and causal ({why_not}); give it these four, and a "
             "default for everything else."
-        ) from None
+        )
     takes = tuple(part for part in TILE_NAMES if part in signature.parameters)
     takes = takes if {"BLOCK_M", "BLOCK_N"} & set(takes) else ()
     like, reference = getattr(call, "schedule", ""), getattr(call, "reference", None)
@@ -100,7 +107,32 @@ def offered(name: str, call: Any) -> OwnCallable:
     return OwnCallable(name, call, takes, like, reference)
 
 
-def _import(module: str, function: str) -> Any:
+def _unbound(signature: inspect.Signature) -> str:
+    """Why TAKES do not fit; empty where they do."""
+    try:
+        signature.bind(*TAKES)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def _looked_at(name: str) -> Iterator[None]:
+    """Attributes, signature and defaults may be code of the user's too, which may raise anything."""
+    try:
+        yield
+    except Refused:
+        raise
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
+        raise RefusedKernel(
+            f"{name} cannot be looked at: {words_of(error)}; name a plain function (q, k, v, causal) -> o.",
+            trace_of(error),
+        ) from None
+
+
+def _import(module: str) -> Any:
     top = module.partition(".")[0]
     if top in OURS:
         raise RefusedKernel(f"{top} is a package of Bytescope's; give yours another name, or move {module} out of it.")
@@ -119,11 +151,16 @@ def _import(module: str, function: str) -> Any:
         raise _failed(module, error) from None
     finally:
         _modules.update(name for name in set(sys.modules) - before if _is_theirs(name, module))
+    return found
+
+
+def _member(found: Any, module: str, function: str) -> Any:
     if not hasattr(found, function):
-        public = [name for name, value in vars(found).items() if inspect.isfunction(value) and name[0] != "_"]
+        members = getattr(found, "__dict__", {})  # a module may have put anything in its place
+        public = [name for name, value in members.items() if inspect.isfunction(value) and name[0] != "_"]
         has = f"; it has {', '.join(public[:8])}" if public else ""
         raise RefusedKernel(f"The module {module} has no {function}{has}.")
-    return found
+    return getattr(found, function)
 
 
 def _failed(module: str, error: BaseException) -> RefusedKernel:
@@ -132,10 +169,14 @@ def _failed(module: str, error: BaseException) -> RefusedKernel:
 
 def _is_theirs(name: str, module: str) -> bool:
     """Whether a module that came with theirs is the user's too, and no library."""
-    top, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None)
-    if top in OURS or file is None:
-        return False
-    here = Path(file)
+    top = name.partition(".")[0]
+    try:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        here = Path(file) if file is not None else None
+    except Exception:  # what it has put in its place answers with an error
+        here = None
+    if top in OURS or here is None:
+        return top == module.partition(".")[0] and top not in OURS
     return top == module.partition(".")[0] or (Path(sys.path[0]) in here.parents and "site-packages" not in here.parts)
 
 

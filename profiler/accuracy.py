@@ -50,7 +50,7 @@ def _untold(reason: str) -> tuple[Measurement, ...]:
 
 
 def _first_bad(difference: torch.Tensor, rows: torch.Tensor) -> str:
-    """Where it begins: difference is [batch, heads, rows, head_dim]."""
+    """Where what is not finite begins: difference is [batch, heads, rows, head_dim]."""
     bad = ~difference.isfinite().all(-1)
     batch, head, row = bad.nonzero()[0].tolist()
     return f", in {int(bad.sum()):,} rows, the first at batch {batch}, head {head}, query {int(rows[row])}"
@@ -61,7 +61,7 @@ def _expected(bench: Bench) -> tuple[torch.Tensor, torch.Tensor, str]:
     workload, own = bench.workload, bench.own
     if own is not None and own.reference is not None:
         return *_own_reference(bench, own.name, own.reference), OWN_REFERENCE
-    if bench.is_drawn:
+    if bench.is_shared:
         return *_reference(workload.problem, workload.seed, workload.device), "against float64"
     return *_reference_of(workload.problem, workload.device, bench.inputs), "against float64"
 
@@ -80,7 +80,10 @@ def _own_reference(bench: Bench, name: str, call: Callable[..., Any]) -> tuple[t
         exact = checked(spelled, called(spelled, call, (q, k, v, problem.causal), {}), q)
     except torch.OutOfMemoryError:
         raise KernelFault(f"{spelled} ran out of memory; measure the error on a smaller problem") from None
-    return torch.arange(problem.seq_len_q), exact.cpu()
+    rows = torch.arange(problem.seq_len_q)
+    if not exact.isfinite().all():
+        raise KernelFault(f"{spelled} returned NaN or infinity{_first_bad(exact, rows)}")
+    return rows, exact.cpu()
 
 
 @lru_cache(maxsize=1)

@@ -144,7 +144,7 @@ class Bench(Load):
     """A Workload ready to launch, with its inputs on the device.
 
     `given` and `inputs` are an own kernel and tensors that are here and nowhere else: no other process can make the
-    same, so the spec is empty then.
+    same, so the spec is empty then. is_shared tells that other kernels run on the same inputs.
     """
 
     def __init__(
@@ -152,13 +152,15 @@ class Bench(Load):
     ) -> None:
         super().__init__(device)
         self.workload = workload
-        self.is_drawn = inputs is None
         self.spec = {"workload": encode(workload)} if given is None and inputs is None else {}
         self.l2, self.drain, self.repeats = workload.l2, workload.drain, workload.repeats
         self.compulsory_bytes = workload.problem.compulsory_bytes
         self.inputs = inputs or draw_inputs(workload.problem, workload.seed, workload.device)
         kernel = workload.attention_kernel
         self.own = given or (imported(workload.kernel) if is_own(workload.kernel) else None)
+        self.is_shared = inputs is None and self.own is None
+        if not self.is_shared:
+            draw_inputs.cache_clear()  # nobody else is measured on what an own kernel may write into
         self._forward: Callable[..., Output] = kernel.forward if given is None else forward_of(given)
         self._tile = workload.tile or TileConfig()
         self._prepared = kernel.prepare(workload.problem, self._tile, workload.device) if kernel.prepare else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.own import is_own
-from kernels.own_fault import RefusedKernel
+from kernels.own_fault import RefusedKernel, said_by
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
@@ -70,7 +70,7 @@ def start(device: str) -> None:
 
 def words_of(error: BaseException, most: int = MOST_WORDS) -> str:
     """What an error says on one line, its type before it."""
-    text, name = printable(str(error), most).strip(), type(error).__name__
+    text, name = printable(said_by(error), most).strip(), type(error).__name__
     return f"{name}: {text}" if text else f"{name}, without a word"
 
 
@@ -88,6 +88,12 @@ def warm_up(device: str) -> DeviceInfo:
     """Be ready to measure, and tell the device's facts. Raises CannotStart or, where there is no device, Refused."""
     import_torch()
     return describe(device)
+
+
+def rest() -> None:
+    """Do nothing until the time-out ends this process: how one is replaced between two tasks."""
+    while True:
+        time.sleep(60.0)
 
 
 def describe(device: str) -> DeviceInfo:

@@ -10,6 +10,7 @@ from kernels.own_fault import KernelFault
 from kernels.problem import Refused
 from profiler import child
 from profiler.child import CannotStart
+from profiler.spawn import LEFT_WITH_0
 from profiler.store import StoreError
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no library raises them in itself
@@ -21,7 +22,7 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
     if isinstance(error, TimeoutError):
         return f"{what} was stopped after {timeout:.0f} s. Choose a smaller problem or a longer time-out."
     if isinstance(error, ProcessExpired):
-        return f"{what} ended: the worker process {_how_it_died(error.exitcode)}. Run again: a fresh one takes over."
+        return f"{what} ended: the worker process {how_it_died(error.exitcode)}. Run again: a fresh one takes over."
     if isinstance(error, BrokenProcessPool):
         return f"{what} ended: the worker process died. Run again: a fresh one takes over."
     if isinstance(error, MemoryError):
@@ -40,19 +41,20 @@ def no_start(error: BaseException, what: str, timeout: float) -> CannotStart | N
         )
     if isinstance(error, ProcessExpired) and -error.exitcode in FROM_OUTSIDE:
         return CannotStart(
-            f"The worker cannot start: while {what} its process {_how_it_died(error.exitcode)}. See who ends processes "
+            f"The worker cannot start: while {what} its process {how_it_died(error.exitcode)}. See who ends processes "
             "here, or free some memory, and run again."
         )
     if isinstance(error, ProcessExpired):
         return CannotStart(
-            f"The worker cannot start: {what} failed, for the process {_how_it_died(error.exitcode)}; install the "
+            f"The worker cannot start: {what} failed, for the process {how_it_died(error.exitcode)}; install the "
             "versions of requirements.txt."
         )
     return None
 
 
-def _how_it_died(exitcode: int) -> str:
+def how_it_died(exitcode: int) -> str:
+    """What a process did that ended, its exit code being what ProcessExpired tells."""
     if exitcode >= 0:
-        return f"left with exit code {exitcode}"
+        return f"left with exit code {0 if exitcode == LEFT_WITH_0 else exitcode}"
     name = signal.Signals(-exitcode).name if -exitcode in {s.value for s in signal.Signals} else f"signal {-exitcode}"
     return f"was killed by {name}" + (" (the system may be out of memory)" if name == "SIGKILL" else "")

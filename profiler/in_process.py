@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernels.own import MAX_NAME, is_own
+from kernels.own import is_own
 from kernels.own_import import TILE_NAMES, OwnCallable, offered
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler import child
@@ -35,6 +35,7 @@ def measure_here(
     how: dict[str, Any],
 ) -> Run:
     """See profiler.profile. `how` are fields of Workload. Raises Refused and KernelFault."""
+    _require_kinds(tile, how | {"causal": causal})
     problem = problem_of(*inputs, causal)
     device = CPU if inputs[0].device.type == "cpu" else f"cuda:{inputs[0].device.index}"
     own = offered(_name(call), call)
@@ -61,6 +62,8 @@ def problem_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) 
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise Refused(f"{name} is a {type(tensor).__name__}; give a tensor [batch, heads, seq_len, head_dim].")
+        if tensor.layout != torch.strided or tensor.is_nested:
+            raise Refused(f"{name} is sparse or nested; give a dense tensor [batch, heads, seq_len, head_dim].")
         if tensor.dim() != 4:
             raise Refused(f"{name} has the shape {[*tensor.shape]}; it should be [batch, heads, seq_len, head_dim].")
         if (tensor.dtype, tensor.device) != (q.dtype, q.device):
@@ -78,12 +81,34 @@ def problem_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) 
     return AttentionProblem(batch, heads, kv_heads, seq_len_q, seq_len_kv, head_dim, dtype, causal)
 
 
+def _require_kinds(tile: object, given: dict[str, Any]) -> None:
+    """Nobody has parsed what profile() is given. Raises Refused for a value of another kind than a Run holds."""
+    if tile is not None and not isinstance(tile, TileConfig):
+        raise Refused(f"tile is {_shown(tile)}; give a TileConfig, such as kernels.problem.TileConfig(64, 64).")
+    for name in ("causal", "drain", "detail"):
+        if not isinstance(given[name], bool):
+            raise Refused(f"{name} is {_shown(given[name])}; give True or False.")
+    for name in ("l2", "counters"):
+        if not isinstance(given[name], str):
+            raise Refused(f"{name} is {_shown(given[name])}; give a text, or leave it out.")
+    if type(given["repeats"]) is not int:
+        raise Refused(f"passes is {_shown(given['repeats'])}; give a whole number, such as 20.")
+
+
+def _shown(value: object) -> str:
+    """A value of whatever kind, in few words."""
+    return f"{value!r:.40}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
 def _name(call: Any) -> str:
     """module:function, as far as a callable tells them."""
-    function = getattr(call, "__name__", type(call).__name__)
-    module = getattr(call, "__module__", None) or "python"
-    name = f"{module}:{re.sub('[<>]', '', function)}"
-    return name if is_own(name) else f"python:{type(call).__name__}"[:MAX_NAME]
+    plain = f"python:{type(call).__name__}"
+    try:
+        function, module = getattr(call, "__name__", type(call).__name__), getattr(call, "__module__", None) or "python"
+        told = f"{module}:{re.sub('[<>]', '', function)}"
+    except Exception:  # an object of the user's may raise whatever it is asked
+        told = plain
+    return next((name for name in (told, plain) if is_own(name)), "python:callable")
 
 
 def _own_tile(own: OwnCallable) -> TileConfig | None:

@@ -23,6 +23,7 @@ from profiler.own_kernel import (
 from profiler.run import Measurement
 from profiler.workload import Workload
 
+NOTHING: frozenset[str] = frozenset()
 START_SECONDS = 120.0  # until a fresh process has imported torch
 
 
@@ -38,6 +39,16 @@ def told_of(workload: Workload, permit: Permit, timeout: float, ask_cpu: Callabl
         reason = why_not_beside(workload)
         beside = _interpreted(workload, permit, ask_cpu) if reason is None else unseen(reason)
     return Own(permit, beside, timeout)
+
+
+def imports_of(*kernels: str) -> frozenset[str]:
+    """The own modules among kernels: what stays in a process that has imported them."""
+    return frozenset(name.partition(":")[0] for name in kernels if is_own(name))
+
+
+def left_by(kernel: str) -> frozenset[str]:
+    """What stays in a process that has run a kernel: nothing of Bytescope's, of an own one its module and itself."""
+    return imports_of(kernel) | {kernel} if is_own(kernel) else NOTHING
 
 
 def _interpreted(workload: Workload, permit: Permit, ask_cpu: Callable[..., Any]) -> tuple[Measurement, ...]:

@@ -6,7 +6,7 @@ from kernels.own_fault import KernelFault
 from kernels.own_forward import untouched
 from kernels.own_import import OwnCallable
 from kernels.run import Output
-from profiler.bench import Bench, draw_inputs
+from profiler.bench import Bench
 from profiler.counter import Reading
 from profiler.interpreter import why_not_interpreted
 from profiler.own_kernel import NO_INTERPRETER, seen, unseen
@@ -36,7 +36,6 @@ def first_launch(bench: Bench, own: OwnCallable) -> tuple[Output | None, list[Re
     except KernelFault as fault:
         if not bench.workload.on_gpu and _asked_for_a_gpu(fault.__cause__):
             raise KernelFault(NEEDS_GPU.format(name=own.name)) from None
-        draw_inputs.cache_clear()  # nobody knows what it wrote before it failed
         reason = None if bench.workload.on_gpu else why_not_interpreted()
         if reason is None:
             raise

@@ -8,6 +8,8 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from queue import SimpleQueue
 from typing import Any
 
+LEFT_WITH_0 = 256  # told as the exit code of a process that left with 0: no process can have it
+
 _guard = threading.Lock()
 
 
@@ -21,6 +23,11 @@ class LoneProcess(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
         return _starter().start(process_obj)
+
+    @property
+    def exitcode(self) -> int | None:
+        """As of any process, but LEFT_WITH_0 for 0, which pebble takes for a process that had nothing left to do."""
+        return LEFT_WITH_0 if (code := super().exitcode) == 0 else code
 
 
 class LoneContext(SpawnContext):

@@ -10,17 +10,18 @@ from concurrent.futures import CancelledError, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from pebble import ProcessFuture, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kernels.own import is_own
 from kernels.problem import Refused
 from profiler import child
-from profiler.failures import explain, no_start
-from profiler.own_job import told_of, trace_of
+from profiler.failures import explain, how_it_died, no_start
+from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
 from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
@@ -28,6 +29,7 @@ from profiler.store import StoreError, require_writable, runs_folder
 from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
+REST_SECONDS = 0.01  # until a process that rests is replaced
 START_TIMEOUT = 120.0  # seconds until a fresh child has imported torch, and to describe its device
 
 
@@ -62,6 +64,7 @@ class Worker:
         self.device = device
         self._guard = threading.Lock()
         self._pool = self._new_pool()
+        self._left = NOTHING  # what own kernels have left in the child
         self._stopped = False
         self._futures: WeakSet[ProcessFuture[Any]] = WeakSet()
         self._description: ProcessFuture[DeviceInfo] | None = None
@@ -101,8 +104,14 @@ class Worker:
             raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
         return Job(self, workloads, timeout, permit)
 
-    def schedule(self, function: Any, *arguments: object, timeout: float | None = None) -> ProcessFuture[Any]:
-        """Run a function of profiler.child in the child process. Raises CancelledError once the Worker is stopped."""
+    def schedule(
+        self, function: Any, *arguments: object, timeout: float | None = None, leaves: frozenset[str] = NOTHING
+    ) -> ProcessFuture[Any]:
+        """Run a function of profiler.child in the child process. Raises CancelledError once the Worker is stopped.
+
+        `leaves` is what it leaves in the process of the user's own, which outlives it there: whatever is to run without
+        that gets a fresh process.
+        """
         with self._guard:
             if self._stopped:
                 raise CancelledError
@@ -110,6 +119,10 @@ class Worker:
             if not self._pool.active:
                 self._end_pool()
                 self._pool = self._new_pool()
+                self._left = NOTHING
+            if not self._left <= leaves:
+                self._futures.add(self._pool.schedule(child.rest, timeout=REST_SECONDS))
+            self._left = leaves
             future = self._pool.schedule(function, arguments, timeout=timeout)
             self._futures.add(future)
             return future
@@ -142,6 +155,7 @@ class Job:
     """Workloads on their way through a Worker; a thread follows them and status() says how far they are."""
 
     STOPPED = "Stopped. Runs that were finished are kept."
+    LOST = "Nobody follows this Job any more, for its thread broke off. Runs that were finished are kept; run again."
 
     def __init__(
         self, worker: Worker, workloads: tuple[Workload, ...], timeout: float, permit: Permit = NOBODY
@@ -159,10 +173,13 @@ class Job:
 
     def status(self) -> JobStatus:
         """A snapshot, with the phase that the child told last."""
+        is_followed = self._thread.is_alive()
         with self._guard:
             status, note = self._status, self._note()
         if status.is_over:
             return status
+        if not is_followed:
+            return replace(status, state="failed", error=self.LOST)
         phases = int(note.get("total", 1))
         index = len(status.run_ids)
         return replace(
@@ -199,13 +216,14 @@ class Job:
                 continue
             self._update(state="running", kernel=workload.kernel)
             try:
-                own = told_of(workload, self._permit, self._timeout, self._ask_cpu)
+                leaves = left_by(workload.kernel)
+                own = told_of(workload, self._permit, self._timeout, partial(self._ask_cpu, leaves=leaves))
                 where = (workload, request, str(self._folder), str(self._progress), None, own)
-                self._count(self._ask(child.measure_and_save, *where, timeout=self._timeout))
+                self._count(self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves))
             except CancelledError:
                 raise
-            # What the user's kernel does wrong costs none of the others.
-            except Exception as error:
+            # What the user's kernel does wrong costs none of the others, be it KeyboardInterrupt.
+            except BaseException as error:
                 if not is_own(workload.kernel):
                     raise
                 failures.append((self._explain(error, self._timeout), trace_of(error, self._progress, self._note())))
@@ -219,22 +237,23 @@ class Job:
 
     def _admit(self) -> dict[str, tuple[str, str]]:
         """What child.admit_all tells."""
+        own = [workload.kernel for workload in self._workloads if is_own(workload.kernel)]
         try:
+            leaves = imports_of(*own)
             found: dict[str, tuple[str, str]] = self._ask(
-                child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT
+                child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT, leaves=leaves
             )
             return found
-        except TimeoutError:
-            own = [workload.kernel for workload in self._workloads if is_own(workload.kernel)]
+        except (TimeoutError, ProcessExpired) as error:
             if not own:
                 raise
-            raise Refused(
-                f"{' or '.join(own)} did not import within {START_TIMEOUT:.0f} s; see what the module does when it is "
-                "imported."
-            ) from None
+            what = f"did not import within {START_TIMEOUT:.0f} s"
+            if isinstance(error, ProcessExpired):
+                what = f"did not import, for the worker process {how_it_died(error.exitcode)}"
+            raise Refused(f"{' or '.join(own)} {what}; see what the module does when it is imported.") from None
 
-    def _ask_cpu(self, function: Any, *arguments: object, timeout: float) -> Any:
-        return self._schedule(function, *arguments, timeout=timeout, worker=worker_for(CPU)).result()
+    def _ask_cpu(self, function: Any, *arguments: object, timeout: float, leaves: frozenset[str]) -> Any:
+        return self._schedule(function, *arguments, timeout=timeout, leaves=leaves, worker=worker_for(CPU)).result()
 
     def _follow(self) -> None:
         try:
@@ -245,11 +264,13 @@ class Job:
             self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress, self._note()))
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
-        except Exception as error:  # the thread's last line of defence: whatever it is becomes a sentence
+        except BaseException as error:  # the thread's last line of defence: whatever it is becomes a sentence
             self._update(state="failed", error=self._explain(error, self._timeout))
         finally:
             with suppress(CancelledError):
                 self._worker.schedule(child.unlock, self._worker.device)
+                if any(is_own(workload.kernel) for workload in self._workloads):
+                    self._worker.schedule(child.import_torch)  # the next Job finds the fresh process warm
             # A child that was killed may have left half a note.
             shutil.rmtree(self._progress.parent, ignore_errors=True)
 
@@ -259,29 +280,36 @@ class Job:
             return f"{self._status.kernel} lost its CUDA context: {fatal}. Run again: a fresh worker takes over."
         return explain(error, timeout, self.status().phase, self._status.kernel)
 
-    def _ask(self, function: Any, *arguments: object, timeout: float | None = None) -> Any:
+    def _ask(
+        self, function: Any, *arguments: object, timeout: float | None = None, leaves: frozenset[str] = NOTHING
+    ) -> Any:
         try:
-            self._result(child.import_torch, timeout=START_TIMEOUT)
+            self._result(child.import_torch, timeout=START_TIMEOUT, leaves=leaves)
         except Exception as error:
             raise no_start(error, "importing torch", START_TIMEOUT) or error from None
-        return self._result(function, *arguments, timeout=timeout)
+        return self._result(function, *arguments, timeout=timeout, leaves=leaves)
 
-    def _result(self, function: Any, *arguments: object, timeout: float | None) -> Any:
+    def _result(self, function: Any, *arguments: object, timeout: float | None, leaves: frozenset[str]) -> Any:
         try:
-            return self._schedule(function, *arguments, timeout=timeout).result()
+            return self._schedule(function, *arguments, timeout=timeout, leaves=leaves).result()
         except BrokenProcessPool:
             if self._note():
                 raise
             # The child died before it took the task: nothing of it has run.
-            return self._schedule(function, *arguments, timeout=timeout).result()
+            return self._schedule(function, *arguments, timeout=timeout, leaves=leaves).result()
 
     def _schedule(
-        self, function: Any, *arguments: object, timeout: float | None, worker: Worker | None = None
+        self,
+        function: Any,
+        *arguments: object,
+        timeout: float | None,
+        leaves: frozenset[str],
+        worker: Worker | None = None,
     ) -> ProcessFuture[Any]:
         with self._guard:
             if self._stopping:
                 raise CancelledError
-            self._future = (worker or self._worker).schedule(function, *arguments, timeout=timeout)
+            self._future = (worker or self._worker).schedule(function, *arguments, timeout=timeout, leaves=leaves)
             return self._future
 
     def _count(self, run_id: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pebble import ProcessFuture
 
 from kernels.problem import AttentionProblem, TileConfig
 from profiler import child
@@ -17,7 +18,7 @@ from profiler.interpreter import why_not_interpreted
 from profiler.own_job import told_of, trace_of
 from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Permit, on_cpu
 from profiler.store import load
-from profiler.worker import JobStatus, Worker
+from profiler.worker import Job, JobStatus, Worker
 from profiler.workload import CPU, Workload, workloads
 from tests.command_line import answer_to
 from tests.test_own_kernel import EAGER
@@ -134,6 +135,104 @@ def test_a_file_that_was_edited_is_measured_as_it_is_now(cpu_worker: Worker, run
         status = measured(cpu_worker, "edited:f")
         errors.append(load(runs / f"{status.run_ids[0]}.json")[0].value("relative_error"))
     assert errors[0] == pytest.approx(0, abs=1e-6) and errors[1] == pytest.approx(1, abs=1e-6)
+
+
+LEFT_BEHIND = """
+import os, sys
+
+
+def interrupts(*inputs):
+    raise KeyboardInterrupt
+
+
+class Mute(Exception):
+    def __str__(self):
+        sys.exit(3)
+
+
+def mute(*inputs):
+    raise Mute
+
+
+def leaves(*inputs):
+    os._exit(0)
+
+
+def breaks_torch(*inputs):
+    o = eager(*inputs)
+    torch.set_default_device("meta")
+    torch.Tensor.double = lambda self: 1 / 0
+    sys.modules.pop("torch")
+    return o
+"""
+
+
+def test_what_ends_a_thread_or_a_process_ends_only_its_kernel(cpu_worker: Worker, runs: Path, folder: Path) -> None:
+    (folder / "odd.py").write_text(EAGER + LEFT_BEHIND)
+    status = measured(cpu_worker, "odd:interrupts", "odd:mute", "odd:leaves", "flash")
+    assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
+    assert status.error == (
+        "odd:interrupts raised KeyboardInterrupt, without a word. odd:mute raised Mute, without a word. "
+        "odd:leaves (phase: interpret) ended: the worker process left with exit code 0. A fresh one is starting; run "
+        "again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import os\nos._exit(0)", "odd:f did not import, for the worker process left with exit code 0; see what the"),
+        ("raise KeyboardInterrupt", "The module odd does not import: KeyboardInterrupt, without a word."),
+        (f"{LEFT_BEHIND}\nraise Mute", "The module odd does not import: Mute, without a word."),
+    ],
+)
+def test_what_ends_a_thread_or_a_process_at_import(cpu_worker: Worker, folder: Path, text: str, told: str) -> None:
+    (folder / "odd.py").write_text(text)
+    status = measured(cpu_worker, "odd:f")
+    assert status.state == "refused" and status.error.startswith(told), status
+
+
+def test_what_it_does_to_its_process_ends_with_it(cpu_worker: Worker, runs: Path, folder: Path) -> None:
+    """Within its Job and after it, whatever becomes of its own Run."""
+    (folder / "odd.py").write_text(EAGER + LEFT_BEHIND)
+    status = measured(cpu_worker, "odd:breaks_torch", "flash", "odd:eager")
+    assert kernels_of(status, runs)[-2:] == ["flash", "odd:eager"] and status.error.count("odd:") <= 1
+    after = measured(cpu_worker, "flash")
+    assert (after.state, after.error) == ("done", "")
+    for run_id in (*status.run_ids[-2:], *after.run_ids):
+        assert 0 < (load(runs / f"{run_id}.json")[0].value("relative_error") or 0) < 1e-6
+
+
+def test_what_a_module_does_at_import_is_not_there_for_others(cpu_worker: Worker, runs: Path, folder: Path) -> None:
+    (folder / "odd.py").write_text(EAGER + "torch.Tensor.double = lambda self: 1 / 0")
+    status = measured(cpu_worker, "flash", "mine:eager", "odd:eager")
+    assert kernels_of(status, runs) == ["flash", "mine:eager"] and "ZeroDivisionError" in status.error
+
+
+class Elsewhere(Worker):
+    """A Worker whose child answers with this."""
+
+    answer: BaseException = KeyboardInterrupt()
+
+    def schedule(self, *_: Any, **__: Any) -> Any:
+        future: ProcessFuture[Any] = ProcessFuture()
+        future.set_exception(self.answer)
+        return future
+
+
+@pytest.mark.parametrize("answer", [KeyboardInterrupt(), SystemExit(0), GeneratorExit()])
+def test_whatever_reaches_the_thread_of_a_job_ends_it_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, answer: BaseException
+) -> None:
+    monkeypatch.setattr(Elsewhere, "answer", answer)
+    status = measured(Elsewhere(CPU), "flash")
+    assert status.state == "failed" and type(answer).__name__ in status.error
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_job_whose_thread_is_dead_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "_follow", lambda _: 1 / 0)
+    assert measured(Elsewhere(CPU), "flash") == JobStatus("failed", "flash", error=Job.LOST)
 
 
 LINE = ("run", "--seq-len", "40", "--head-dim", "16", "--dtype", "float32", "--device", "cpu")

@@ -1,5 +1,6 @@
 """A kernel of the user's own: its spelling, its import, what it says of itself, and every way in which it can fail."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,15 +11,18 @@ import torch
 
 from kernels import own_import
 from kernels.own import MAX_NAME, is_own, kernel_named, likes
-from kernels.own_fault import MOST_CHARACTERS, KernelFault, RefusedKernel, bounded
+from kernels.own_fault import MOST_CHARACTERS, KernelFault, RefusedKernel, bounded, trace_of, words_of
 from kernels.own_forward import forward_of
 from kernels.own_import import OwnCallable, imported, offered, permit
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.accuracy import measure_errors
+from profiler.bench import Bench
+from profiler.child import words_of as child_words_of
 from profiler.codec import NotARun
 from profiler.device import cpu_device
 from profiler.measure import measure
 from profiler.own_kernel import OWN_WORK, completed, why_spoiled
-from profiler.run import Run, from_json, to_json
+from profiler.run import Measurement, Run, from_json, to_json
 from profiler.workload import CPU, Workload, workloads
 from tests.fake_runs import cpu_run
 
@@ -137,6 +141,8 @@ def test_a_window_is_refused(write: Write) -> None:
         kernel.refuse(replace(PROBLEM, window=3), TileConfig(), None)
 
 
+EVIL = "class F:\n  def __call__(self, q, k, v, causal): pass\n  "
+MODULE_OF, IN_PLACE = "import sys\nclass M:\n  ", "\nsys.modules[__name__] = M()"
 IMPORTS = {
     "no_module": ("absent:f", {}, "There is no module absent in .*; start in the folder that holds it", ""),
     "no_parent": ("absent.part:f", {}, "There is no module absent in", ""),
@@ -157,6 +163,37 @@ IMPORTS = {
         "",
     ),
     "reference": ("m:f", {"m": "def f(*a): pass\nf.reference = 3"}, "m:f.reference is an int; it is a function", ""),
+    "attributes": (
+        "m:f",
+        {"m": EVIL + "def __getattr__(self, n): 1 / 0\nf = F()"},
+        "m:f cannot be looked at: Zero",
+        "m.py",
+    ),
+    "signature": (
+        "m:f",
+        {"m": EVIL + "__signature__ = property(lambda self: 1 / 0)\nf = F()"},
+        "looked at: Zero",
+        "m.py",
+    ),
+    "default": (
+        "m:f",
+        {"m": EVIL + "def __repr__(self): 1 / 0\ndef f(q, k, v, causal, x, y=F()): pass"},
+        "m:f cannot be looked at: ZeroDivisionError: division by zero; name a plain function",
+        "m.py",
+    ),
+    "module_attributes": (
+        "m:f",
+        {"m": "def __getattr__(name): 1 / 0"},
+        "m:f cannot be looked at: ZeroDivision",
+        "m.py",
+    ),
+    "replaced": (
+        "m:f",
+        {"m": MODULE_OF + "def __getattr__(self, name): 1 / 0" + IN_PLACE},
+        "looked at: ZeroDiv",
+        "m.py",
+    ),
+    "no_dict": ("m:f", {"m": MODULE_OF + "__slots__ = ()" + IN_PLACE}, "The module m has no f.$", ""),
 }
 
 
@@ -209,6 +246,57 @@ def test_what_it_does_wrong_is_a_sentence(call: Callable[..., object], sentence:
         assert fault.value.trace.splitlines()[0] == "Traceback (most recent call last):"
         assert "in _fail" in fault.value.trace and "own_forward" not in fault.value.trace
         assert "\x1b" not in fault.value.trace
+
+
+class Silent(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, *_: object, **__: object) -> object:
+        raise RuntimeError("not asked")
+
+
+class Unreadable(torch.Tensor):
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        raise RuntimeError("no shape")
+
+
+def returned(o: torch.Tensor) -> torch.Tensor:
+    call = OwnCallable("m:f", lambda *_: o)
+    return forward_of(call)(Q, Q, Q, PROBLEM, TileConfig()).o
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_of_a_class_of_its_own_is_taken_as_a_plain_one() -> None:
+    for kind in (Silent, Unreadable):
+        assert type(returned(Q.as_subclass(kind))) is torch.Tensor
+    with pytest.raises(KernelFault, match=r"returned a tensor of layout sparse_coo; return a dense one, as by"):
+        returned(Q.to_sparse())
+    nested = torch.nested.nested_tensor([Q[0], Q[0]])
+    with pytest.raises(KernelFault, match=r"returned a Tensor that cannot be read \(RuntimeError: .*return a plain"):
+        returned(nested)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        return self.args[0]()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("said", [lambda: 1 / 0, lambda: 3, sys.exit])
+def test_an_error_without_a_text_is_named_by_its_type(said: Callable[[], object]) -> None:
+    assert words_of(Mute(said)) == child_words_of(Mute(said)) == "Mute, without a word"
+    assert trace_of(Mute(said)).rstrip("\n").endswith("test_own_kernel.Mute: <exception str() failed>")
+
+
+def test_ctrl_c_ends_a_notebook_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = forward_of(OwnCallable("m:f", interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        run(Q, Q, Q, PROBLEM, TileConfig())
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+    with pytest.raises(KernelFault, match="m:f raised KeyboardInterrupt, without a word"):
+        run(Q, Q, Q, PROBLEM, TileConfig())
 
 
 def test_it_is_given_what_it_takes() -> None:
@@ -273,6 +361,46 @@ def test_who_writes_into_its_inputs_is_found_out(write: Write) -> None:
     assert 0 < (run_of("m:eager").value("relative_error") or 0) < 1e-6
 
 
+CHANGES = {
+    "rearranges": "q.copy_(q.flip(2))",
+    "exchanges two": "q[0, 0, :2] = q[0, 0, :2].flip(0)",
+    "resizes": "q.resize_(1)",
+    "replaces": "q.data = torch.zeros(2)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_inputs_hold_the_same_in_the_same_places(write: Write, change: str) -> None:
+    write(
+        ("m:f",),
+        m=EAGER + f"def f(q, k, v, causal):\n    o = eager(q, k, v, causal)\n    {CHANGES[change]}\n    return o",
+    )
+    with pytest.raises(KernelFault, match="m:f wrote into q, which it was given to read"):
+        run_of("m:f")
+    assert 0 < (run_of_flash().value("relative_error") or 0) < 1e-6
+
+
+def run_of_flash() -> Run:
+    return run_of("flash", tile=TileConfig(16, 16))
+
+
+def test_who_writes_into_its_inputs_later_is_found_out_too(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    """And whoever is measured next has inputs of its own, whatever became of these."""
+    write(("m:f",), m=EAGER + "def f(q, k, v, causal):\n    return eager(q, k, v, causal)")
+    exact = run_of_flash().value("max_abs_error")
+    launched = measure_errors
+
+    def later(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
+        bench.inputs[0].copy_(bench.inputs[0].flip(2))
+        return launched(bench, o)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("profiler.measure.measure_errors", later)
+        with pytest.raises(KernelFault, match="m:f wrote into q, which it was given to read"):
+            run_of("m:f")
+    assert run_of_flash().value("max_abs_error") == exact
+
+
 REFERENCE = """
 def twice(q, k, v, causal):
     return eager(q, k, v, causal) * 2
@@ -306,6 +434,15 @@ def test_a_reference_that_fails_costs_the_errors_alone(write: Write) -> None:
     assert why_spoiled(run) == (
         "m:twice has no error against float64: m:twice.reference returned the shape [2, 40, 16]; O has q's, "
         "[1, 2, 40, 16]."
+    )
+
+
+def test_a_reference_that_is_not_finite_is_to_blame(write: Write) -> None:
+    text = EAGER + REFERENCE.replace("    return twice(q, k, v, causal)", "    q[0, 1, 17] = torch.nan\n    return q")
+    write(("m:twice",), m=text)
+    assert why_spoiled(run_of("m:twice")) == (
+        "m:twice has no error against float64: m:twice.reference returned NaN or infinity, in 1 rows, the first at "
+        "batch 0, head 1, query 17."
     )
 
 

@@ -116,6 +116,7 @@ WRONG = {
     "head_dim": ((Q, K[..., :8], V[..., :8]), "q has the shape [1, 2, 40, 16] and k [1, 2, 40, 8]; batch and head"),
     "heads": ((Q, *(t.repeat(1, 2, 1, 1)[:, :3] for t in (K, V))), "kv_heads 3 does not divide heads 2"),
     "device": (tuple(t.to("meta") for t in (Q, K, V)), "q is on meta; move q, k and v to the CPU or to an NVIDIA GPU."),
+    "sparse": ((Q.to_sparse(), K, V), "q is sparse or nested; give a dense tensor [batch, heads, seq_len, head_dim]."),
     "empty": ((Q[:, :, :0], K, V), "seq_len_q is 0; it must be at least 1."),
 }
 
@@ -126,6 +127,44 @@ def test_tensors_that_are_no_problem(case: str) -> None:
     with pytest.raises(Refused) as refused:
         problem_of(*tensors, causal=False)  # type: ignore[arg-type]
     assert str(refused.value).startswith(told)
+
+
+OPTIONS = {
+    "passes": ([2.5, "3", True, None], "; give a whole number, such as 20."),
+    "drain": ([None, 1], "; give True or False."),
+    "detail": (["x"], "; give True or False."),
+    "causal": (["yes", torch.tensor(True)], "; give True or False."),
+    "l2": ([3], "; give a text, or leave it out."),
+    "counters": ([["ncu"]], "; give a text, or leave it out."),
+    "tile": ([(16, 16)], "; give a TileConfig, such as kernels.problem.TileConfig(64, 64)."),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_that_no_run_could_hold(option: str) -> None:
+    values, told = OPTIONS[option]
+    for value in values:
+        with pytest.raises(Refused, match=f"^{option} is ") as refused:
+            profile(eager, Q, K, V, **{option: value})  # type: ignore[arg-type]
+        assert str(refused.value).endswith(told)
+
+
+class Odd:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+        return eager(q, k, v, causal)
+
+
+class Hidden(Odd):
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_objects_with_odd_names() -> None:
+    odd = Odd()
+    odd.__name__ = 5  # type: ignore[attr-defined]
+    assert profile(odd, Q, K, V).workload.kernel == "python:Odd"
+    with pytest.raises(RefusedKernel, match=r"python:Hidden cannot be looked at: RuntimeError: __[a-z]+__; name a"):
+        profile(Hidden(), Q, K, V)
 
 
 def test_strides_and_gradients_are_the_callers() -> None:
