@@ -10,8 +10,9 @@ from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
 from kernels.own import is_own
 from profiler.admission import needs
-from profiler.own_kernel import has_own_reference, why_spoiled
+from profiler.own_kernel import has_own_reference, needed_flops, why_spoiled
 from profiler.run import Measurement, Run
+from profiler.wrong_output import WRONG, is_wrong, why_wrong
 
 MAX_FIGURES = 5
 SPILLS_TOLD = 0.05  # of HBM bytes; spills below that explain nothing
@@ -53,10 +54,12 @@ def _hbm_bytes(item: tuple[Run, str]) -> float:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """What was found, in words, and below it of what and how it was measured."""
+    """What was found, in words, first of outputs that are wrong; and below it of what and how it was measured."""
     two = pair(comparison)
+    wrong = [why_wrong(run, title(run, name)) for run, name in zip(comparison.runs, comparison.names, strict=True)]
     return Headline(
-        _sentence(two), " ".join(part for part in (_achieved(two), _settings(two), comparison.note) if part)
+        " ".join(filter(None, (*wrong, _sentence(two)))),
+        " ".join(part for part in (_achieved(two), _settings(two), comparison.note) if part),
     )
 
 
@@ -195,8 +198,10 @@ def _time(run: Run, name: str) -> Figure:
     label, found = f"time, {name}", run.find("gpu_time_seconds")
     if found is None or found.value is None:
         return Figure(label, "–", "", reason=_reason(found, "gpu_time_seconds"))
-    flops, peak = run.workload.problem.flops, run.device.peak_flops_per_second
-    rate = flops / found.value if found.value > 0 else None
+    needed, peak = needed_flops(run), run.device.peak_flops_per_second
+    if needed.value is None:
+        return Figure(label, seconds(found.value), found.source, f"FLOP/s –: {needed.note}")
+    rate = needed.value / found.value if found.value > 0 else None
     # The peak is that of the matrix units in 16 bits; ieee float32 does not run on them.
     share = f", {rate / peak:.0%} of peak" if rate and peak and run.workload.problem.element_bytes == 2 else ""
     return Figure(label, seconds(found.value), found.source, f"{flop_rate(rate)}{share}")
@@ -226,6 +231,8 @@ def _error(two: Pair) -> Figure:
     label = f"relative error, {two.name}"
     if found is None or found.value is None:
         return Figure(label, "–", "", reason=_reason(found, "relative_error"))
+    if is_wrong(two.subject):
+        return Figure(label, error(found.value), found.source, f"wrong: rounding explains no more than {WRONG:g}")
     other = two.baseline.value("relative_error") if two.baseline is not None else None
     detail = f"{two.baseline_name} {error(other)}" if other is not None else "against float64"
     return Figure(label, error(found.value), found.source, detail)

@@ -12,7 +12,7 @@ import typer
 from app.compare_markdown import markdown
 from app.compare_sheet import compare_sheet
 from app.compare_tables import ALONE, of_one_run
-from app.report import REFUSED, write
+from app.report import REFUSED
 from app.report_html import FOOT, document
 from app.report_parts import box, folded, sheet, table
 from app.style import LIGHT
@@ -23,6 +23,7 @@ from profiler.compare_choice import pair
 from profiler.compare_limits import Check, check
 from profiler.compare_text import csv_text, json_text
 from profiler.limit_option import FailAbove, LimitedCommand, limits
+from profiler.output import put
 from profiler.store import StoreError
 
 
@@ -65,10 +66,7 @@ def main(
             raise Refused("A comparison as html is nothing to read on a terminal; name a file for it with --out.")
         compared = compare(*(one.run for one in pair(files)))
         text = FORMATS[format](compared, check(compared, limits(fail_above)))
-        if out is None:
-            sys.stdout.write(text)
-        else:
-            write(out, text)
+        put(text, out)
     except (Refused, NotARun, StoreError) as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal

@@ -11,6 +11,7 @@ from kernels.own import is_own
 from profiler.compare import Compared
 from profiler.compare_row import SAME, WITHIN, WITHIN_ONE, Row
 from profiler.compare_table import ratio
+from profiler.own_kernel import needed_flops
 from profiler.run import Run
 
 # What is told first; of bytes the whole, else what a source tells instead.
@@ -73,9 +74,9 @@ def hbm_share(run: Run) -> float | None:
 
 
 def flop_rate(run: Run) -> float | None:
-    """FLOP per second of the problem's own operations; None without a time."""
-    time = run.value("gpu_time_seconds")
-    return run.workload.problem.flops / time if time else None
+    """FLOP per second of the operations that are needed; None where they are not known, or without a time."""
+    time, flops = run.value("gpu_time_seconds"), needed_flops(run).value
+    return flops / time if time and flops is not None else None
 
 
 def _faster(compared: Compared) -> str:
@@ -128,11 +129,15 @@ def _rates(compared: Compared) -> tuple[Figure, ...]:
         ("HBM / compulsory", [hbm_share(run) for run in runs], ratio, possible_hbm(compared.after).source),
         ("FLOP per second", [flop_rate(run) for run in runs], style.flop_rate, time.source if time else ""),
     ]
+    needed = zip(compared.names, map(needed_flops, runs), strict=True)
+    unknown = "; ".join(f"{name}: {part.note}" for name, part in needed if part.value is None)
     rates = [
         Figure(label, spell(values[1]), source, f"instead of {spell(values[0])}")
         for label, values, spell, source in found
         if None not in values
     ]
+    if unknown:
+        rates.append(Figure("FLOP per second", "–", "", reason=unknown))
     told = [(label, row) for name, label in FIGURES.items() if (row := compared.find(name)) and row.ratio is not None]
     return (*rates, *(_figure(label, row, doubt(compared, row)) for label, row in told))[:MAX_FIGURES]
 

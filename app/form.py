@@ -154,7 +154,8 @@ def _seconds(value: object) -> float:
 def cost_html(found: Cost, device: str) -> str:
     """The cost: a row for each kernel, then what the problem alone decides, each with the badge of its source."""
     rows = "".join(
-        f"<tr><th>{escape(title)}</th><td>{traffic(size)}</td><td>{capacity(found.memory_bytes[title])}</td></tr>"
+        f'<tr><th title="{escape(title)}">{escape(title)}</th><td>{traffic(size)}</td>'
+        f"<td>{capacity(found.memory_bytes[title])}</td></tr>"
         for title, size in found.requested_bytes.items()
     )
     time = found.interpreted_seconds

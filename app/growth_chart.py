@@ -9,12 +9,13 @@ import plotly.graph_objects as go
 from app.memory_growth import Measured, full_at, is_square, lengths, need
 from app.picture import Picture
 from app.style import Theme, capacity, kernel_colour, ratio, significant, template
+from app.unpredicted import why_unpredicted
 from profiler.run import DeviceInfo, Run
 
 TITLE = "How memory grows with S"
 ABOVE = 60  # of the limit, where the axis ends: room for the names
 MOST_TICKS = 7
-LABEL_WIDTH, LABEL_HEIGHT = 0.32, 15  # of the axis, and pixels
+LABEL_WIDTH, LABEL_HEIGHT = 0.6, 15  # of the axis on a phone, and pixels
 
 
 def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme: Theme) -> Picture:
@@ -27,6 +28,8 @@ def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme
     chart = go.Figure(layout={"template": template(theme), "height": 310, "showlegend": False})
     for name, run in named:
         _curve(chart, name, run, drawn, theme)
+    curves = bool(chart.data)
+    untold = [name for name, run in named if why_unpredicted(run.workload.kernel)]
     for kernel in dict.fromkeys(point.kernel for point in measured):
         _points(chart, [point for point in measured if point.kernel == kernel], theme)
     if limit is not None and device is not None:
@@ -35,13 +38,16 @@ def growth(named: Sequence[tuple[str, Run]], measured: Sequence[Measured], theme
     what = "S, queries and keys" if is_square(problem) else f"keys and values, {problem.seq_len_q:,} queries"
     chart.update_xaxes(title_text=f"{what} (log)", type="log", fixedrange=True, **_powers(drawn))
     chart.update_yaxes(title_text="memory at the peak (log)", type="log", fixedrange=True, **_sizes(chart, limit))
-    points = "Dots: measured." if measured else "Nothing measured yet."
-    doubling = _doubling(named, drawn[-1] // 2)
-    caption = (
-        f"Dashed: the tensors alive at the peak, from their sizes{doubling}. {points} Diamonds: where they alone fill "
-        f"{'a GPU' if device is None else device.name}; context and workspaces fill it a little sooner."
-    )
-    return Picture(TITLE, caption, chart, ("model", *(("torch",) if measured else ())))
+    words = []
+    if curves:
+        words.append(f"Dashed: the tensors alive at the peak, from their sizes{_doubling(named, drawn[-1] // 2)}.")
+    words.append("Dots: measured." if measured else "Nothing measured yet.")
+    if untold:
+        words.append(f"{', '.join(untold)}: from measured lengths alone, joined by lines; no closed form is known.")
+    if device is not None and any(ends.values()):
+        words.append(f"Diamonds: where they alone fill {device.name}; context and workspaces fill it a little sooner.")
+    sources = (*(("model",) if curves else ()), *(("torch",) if measured else ()))
+    return Picture(TITLE, " ".join(words), chart, sources)
 
 
 def _largest_device(named: Sequence[tuple[str, Run]]) -> DeviceInfo | None:
@@ -74,7 +80,8 @@ def _curve(chart: go.Figure, name: str, run: Run, drawn: Sequence[int], theme: T
 def _points(chart: go.Figure, points: Sequence[Measured], theme: Theme) -> None:
     colour = kernel_colour(points[0].kernel, theme)
     chart.add_scatter(
-        x=[point.seq_len for point in points], y=[point.allocated for point in points], mode="markers",
+        x=[point.seq_len for point in points], y=[point.allocated for point in points],
+        mode="lines+markers" if why_unpredicted(points[0].kernel) else "markers", line={"color": colour, "width": 1},
         marker={"color": colour, "size": 8, "line": {"width": 1, "color": theme.card}}, hoverinfo="text",
         name=f"{escape(points[0].kernel)}, measured",
         hovertext=[
@@ -99,9 +106,9 @@ def _full(
     width, level, before = math.log10(drawn[-1] / drawn[0]), 0, 0.0
     for name, (run, end) in sorted(ends.items(), key=lambda item: item[1][1]):
         colour, x = kernel_colour(run.workload.kernel, theme), math.log10(end)
-        words = f"{escape(name)} full at {tokens(end)}"
+        words = f"{escape(name)} full at {end:,}"
         chart.add_scatter(
-            x=[end], y=[limit], mode="markers", hoverinfo="text", hovertext=f"{words} (S = {end:,})", name=words,
+            x=[end], y=[limit], mode="markers", hoverinfo="text", hovertext=words, name=words,
             marker={"symbol": "diamond-open", "size": 11, "color": colour, "line": {"width": 2}},
         )  # fmt: skip
         level = level + 1 if before and x - before < LABEL_WIDTH * width else 0
@@ -113,7 +120,7 @@ def _full(
 
 
 def tokens(length: int) -> str:
-    """A sequence length in the spelling of the field: 46.3K, 8.91M."""
+    """A sequence length in the spelling of the field, where K is 1024: 512, 8K, 1M. For powers of two."""
     for factor, unit in ((2**20, "M"), (2**10, "K")):
         if length >= factor:
             return f"{significant(length / factor)}{unit}"
@@ -130,7 +137,7 @@ def _powers(drawn: Sequence[int]) -> dict[str, object]:
 
 def _sizes(chart: go.Figure, limit: float | None) -> dict[str, object]:
     """Ticks at powers of two, and a range that ends a little above the limit: nobody has the memory beyond."""
-    found = [size for trace in chart.data for size in trace.y]
+    found = [size for trace in chart.data for size in trace.y if size > 0]  # a log axis has no 0
     low, high = min(found, default=1), max(found, default=2) if limit is None else ABOVE * limit
     powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
     step = max(1, -(-len(powers) // MOST_TICKS))

@@ -1,13 +1,13 @@
 """What the Memory page says: who holds how much at the peak, what most of it is, and where a GPU is full."""
 
 from app.answer import Pair, compared, pair, where
-from app.growth_chart import tokens
 from app.memory_growth import full_at
 from app.memory_split import largest_group
 from app.picture import Figure, Headline
 from app.selection import Comparison, title
 from app.style import capacity
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
+from kernels.problem import MAX_SEQ_LEN
 from profiler.memory_model import peak_tensors
 from profiler.run import Run
 
@@ -16,24 +16,45 @@ HOW = "torch's allocator in one pass, above a baseline taken after warm-up"
 
 
 def headline(found: Comparison) -> Headline:
-    """The peaks in words: measured where both are, else predicted."""
+    """The peaks in words: measured where all that can be known are, else predicted; and whose peak is not known."""
     two = pair(found)
     named = shown(two)
-    is_measured = all(run.value(PEAK) is not None for _, run in named)
-    verb = "holds" if is_measured else "needs at least" if any(map(_is_untold, named)) else "needs"
-    words = [f"{title(run, name)} {verb} {capacity(_peak(run, is_measured))} at its peak" for name, run in named]
-    words[0] += f", {_mostly(named[0][1])}"
-    if len(named) == 2:
-        less = compared(_peak(named[0][1], is_measured), _peak(named[1][1], is_measured))
-        words[1] += f": {less}"
-    how = HOW if is_measured else f"Predicted from the tensors' sizes; not measured: {_why_not(named)}"
+    told = [(name, run) for name, run in named if not _is_untold(run)]
+    is_measured = all(run.value(PEAK) is not None for _, run in told)
+    peaks = [_peak(run, is_measured) for _, run in told]
+    words = [
+        f"{title(run, name)} {'needs' if _is_predicted(run, is_measured) else 'holds'} {capacity(peak)} at its peak"
+        for (name, run), peak in zip(told, peaks, strict=True)
+    ]
+    if told:
+        words[0] += _mostly(told[0][1])
+    if len(told) == 2 and len({_is_predicted(run, is_measured) for _, run in told}) == 1:
+        words[1] += f": {compared(peaks[0], peaks[1])}"
+    words += [f"What {title(run, name)} holds at its peak is not known" for name, run in named if _is_untold(run)]
     problem = two.subject.workload.problem.label
-    return Headline(f"{'. '.join(words)}.", f"{problem}, {where(two.subject)}. {how}. {found.note}".strip())
+    how = _how(named, told, is_measured)
+    return Headline(f"{'. '.join(words)}.", f"{problem}, {where(two.subject)}. {how} {found.note}".strip())
 
 
-def _is_untold(named: tuple[str, Run]) -> bool:
-    """Of a kernel of the user's own, inputs and O alone are known beforehand."""
-    return is_own(named[1].workload.kernel)
+def _how(named: list[tuple[str, Run]], told: list[tuple[str, Run]], is_measured: bool) -> str:
+    """Where the numbers come from, and why there is none of the others."""
+    sentences = [HOW] if any(not _is_predicted(run, is_measured) for _, run in told) else []
+    if not is_measured:
+        sentences.append(f"Predicted from the tensors' sizes; not measured: {_why_not(told)}")
+    for name, run in named:
+        if _is_untold(run):
+            untold = why_unpredicted(run.workload.kernel)
+            sentences.append(f"{title(run, name)}: not measured: {_why_not([(name, run)])}; not predicted: {untold}")
+    return "".join(f"{sentence.rstrip('.')}. " for sentence in sentences).rstrip()
+
+
+def _is_untold(run: Run) -> bool:
+    """Whether a peak was neither measured nor can be predicted."""
+    return run.value(PEAK) is None and bool(why_unpredicted(run.workload.kernel))
+
+
+def _is_predicted(run: Run, is_measured: bool) -> bool:
+    return not is_measured and not why_unpredicted(run.workload.kernel)
 
 
 def _why_not(named: list[tuple[str, Run]]) -> str:
@@ -49,17 +70,19 @@ def shown(two: Pair) -> list[tuple[str, Run]]:
 
 def _peak(run: Run, is_measured: bool) -> float:
     measured = run.value(PEAK)
-    if is_measured and measured is not None:
+    if measured is not None and not _is_predicted(run, is_measured):
         return measured
     work = run.workload
     return float(sum(peak_tensors(work.attention_kernel, work.problem, work.tile).values()))
 
 
 def _mostly(run: Run) -> str:
-    """The largest group of tensors."""
+    """The largest group of tensors, where it is known."""
+    if run.memory is None and why_unpredicted(run.workload.kernel):
+        return ""
     size, names = largest_group(run)
     joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{capacity(size)} of it {joined}"
+    return f", {capacity(size)} of it {joined}"
 
 
 def figures(found: Comparison) -> tuple[Figure, ...]:
@@ -71,12 +94,13 @@ def figures(found: Comparison) -> tuple[Figure, ...]:
 
 
 def _peak_figure(name: str, run: Run) -> Figure:
-    measurement, predicted = run.find(PEAK), capacity(_peak(run, False))
-    if measurement is None or measurement.value is None:
-        detail = "inputs and O alone, not measured" if _is_untold((name, run)) else "not measured"
-        return Figure(f"peak, {name}", predicted, "model", detail)
-    detail = "not predicted" if _is_untold((name, run)) else f"predicted {predicted}"
-    return Figure(f"peak, {name}", capacity(measurement.value), measurement.source, detail)
+    label, measurement, untold = f"peak, {name}", run.find(PEAK), why_unpredicted(run.workload.kernel)
+    if measurement is not None and measurement.value is not None:
+        detail = "not predicted" if untold else f"predicted {capacity(_peak(run, False))}"
+        return Figure(label, capacity(measurement.value), measurement.source, detail)
+    if untold:
+        return Figure(label, "–", "", reason=f"not measured, and {untold}")
+    return Figure(label, capacity(_peak(run, False)), "model", "not measured")
 
 
 def _baseline(run: Run, name: str) -> Figure:
@@ -87,9 +111,11 @@ def _baseline(run: Run, name: str) -> Figure:
 
 
 def _full_figure(name: str, run: Run) -> Figure | None:
-    limit = run.device.memory_bytes
-    if limit is None or _is_untold((name, run)):
+    limit, label = run.device.memory_bytes, f"full at S, {name}"
+    if untold := why_unpredicted(run.workload.kernel):
+        return Figure(label, "–", "", reason=untold)
+    if limit is None:
         return None
     end = full_at(run.workload, limit)
-    value, fills = ("beyond 16M", "nothing fills") if end is None else (tokens(end), f"S = {end:,} fills")
-    return Figure(f"full at S, {name}", value, "model", f"{fills} {capacity(limit)}")
+    value, fills = (f"beyond {MAX_SEQ_LEN:,}", "nothing fills") if end is None else (f"{end:,}", "fills")
+    return Figure(label, value, "model", f"{fills} {capacity(limit)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
 from kernels.problem import MAX_SEQ_LEN, AttentionProblem, Refused, TileConfig
 from profiler.memory_model import peak_tensors
 from profiler.workload import Workload
@@ -43,10 +43,10 @@ def length_of(problem: AttentionProblem, other: AttentionProblem) -> int | None:
 def need(workload: Workload, seq_len: int) -> int | None:
     """Bytes of the tensors that are alive at the peak; None where the kernel has no tile for that length.
 
-    And None of a kernel of the user's own: what that allocates for itself is not known beforehand.
+    And None of a kernel whose memory is not predicted.
     """
     kernel = workload.attention_kernel
-    if is_own(kernel.name):
+    if why_unpredicted(kernel.name):
         return None
     try:
         problem = at(workload.problem, seq_len)

@@ -1,19 +1,20 @@
 """The peak of one Run part by part: as predicted, as measured, and why the two differ."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.memory_steps import peak, title
 from app.style import capacity
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
 from profiler.memory_model import peak_tensors, placed
 from profiler.memory_names import EITHER
 from profiler.memory_trace import INPUTS, OTHER, OUTPUTS, WORKSPACE
+from profiler.ncu_import import is_imported
 from profiler.run import Run
 
 INPUT_PART, OUTPUT_PART, TEMPORARIES, IN_PASS = "inputs", "O and LSE", "temporaries", "made in the pass"
 ROUNDING, ALLOCATED, CACHED, RESERVED = "rounding", "allocated", "cached", "reserved"
-CONTEXT, OTHERS, DEVICE = "CUDA context", "other processes", "whole device"
+CONTEXT, OTHERS, LEFT, DEVICE = "CUDA context", "other processes", "not told apart", "whole device"
 CUBLAS = "cuBLAS workspace"
 NO_HISTORY = "This Run holds no allocator history; measure it again on a GPU."
 WHY = {
@@ -29,6 +30,7 @@ WHY = {
     RESERVED: "allocated and cached: what torch took from the driver",
     CONTEXT: "CUDA's own memory and loaded code: this process by NVML, less reserved",
     OTHERS: "what NVML lists beside this process",
+    LEFT: "the whole device less all rows above: what driver and firmware keep, and what a dash above stands for",
     DEVICE: "what nvidia-smi shows as used, right after the pass",
 }
 UNPREDICTED = {
@@ -36,6 +38,7 @@ UNPREDICTED = {
     OTHER: "what no closed form names",
     CONTEXT: "it depends on the driver, the GPU and the code that is loaded",
     OTHERS: "nothing here decides it",
+    LEFT: "it is what NVML does not tell apart",
     DEVICE: "it holds parts that cannot be predicted",
 }
 SUMS = (ALLOCATED, RESERVED, DEVICE)
@@ -62,9 +65,10 @@ class Part:
 def split(run: Run) -> tuple[Part, ...]:
     """Every part of a Run's peak, SUMS among them, in the order in which they add up to the whole device."""
     parts = _split(run)
-    if not is_own(run.workload.kernel):
+    if not why_unpredicted(run.workload.kernel):
         return parts
-    known = (INPUT_PART, OUTPUT_PART)
+    # What it is given and gives back is known, unless it is not ours to call.
+    known = () if is_imported(run.workload.kernel) else (INPUT_PART, OUTPUT_PART)
     return tuple(
         part if part.name in known else replace(part, predicted=None, predicted_tensors={}, difference="")
         for part in parts
@@ -85,14 +89,17 @@ def _split(run: Run) -> tuple[Part, ...]:
         parts.append(_rounding(float(fresh.allocated - sum(sizes.values())), total, sum(alive.values()), reason))
     cached = None if total is None or reserved is None else reserved - total
     told = fresh.reserved - fresh.allocated
+    context, others = run.value("context_bytes"), run.value("other_processes_bytes")
+    device = _whole_device(run)
     return (
         *parts,
         Part(ALLOCATED, fresh.allocated, total, reason, difference=_more(fresh.allocated, total, alive)),
         Part(CACHED, told, cached, reason, difference=_more_cached(told, cached)),
         Part(RESERVED, fresh.reserved, reserved, reason),
-        Part(CONTEXT, None, run.value("context_bytes"), _reason(run, "context_bytes")),
-        Part(OTHERS, None, run.value("other_processes_bytes"), _reason(run, "other_processes_bytes")),
-        _whole_device(run),
+        Part(CONTEXT, None, context, _reason(run, "context_bytes")),
+        Part(OTHERS, None, others, _reason(run, "other_processes_bytes")),
+        _left(device, [size for size in (reserved, context, others) if size is not None]),
+        device,
     )
 
 
@@ -156,6 +163,16 @@ def _whole_device(run: Run) -> Part:
     if after is None and ever is not None:
         return Part(DEVICE, None, ever, note="the most of the whole measuring, not right after the pass")
     return Part(DEVICE, None, after, _reason(run, "device_memory_bytes"))
+
+
+def _left(device: Part, above: Sequence[float]) -> Part:
+    """What the whole device holds beyond all that is known above: derived, and not where it was read another time."""
+    if device.measured is None or device.note:
+        return Part(LEFT, None, None, device.reason or f"The whole device is {device.note}.")
+    left = device.measured - sum(above)
+    if left < 0:
+        return Part(LEFT, None, None, "NVML tells less for the whole device than for what is on it.")
+    return Part(LEFT, None, left, note="derived: no source tells it by itself")
 
 
 def _by_group(sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:

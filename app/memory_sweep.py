@@ -13,11 +13,10 @@ from app.devices import devices, free_bytes
 from app.growth_chart import tokens
 from app.memory_growth import at, is_square, need
 from app.style import roughly
-from kernels.own import is_own
+from app.unpredicted import why_unpredicted
 from kernels.problem import MAX_SEQ_LEN, Refused, TileConfig
 from profiler.axes import Value, option
 from profiler.grid import Grid
-from profiler.own_kernel import OWN_ALLOCATES
 from profiler.run import DeviceInfo
 from profiler.sweep_cost import estimate
 from profiler.worker import DEFAULT_TIMEOUT
@@ -77,8 +76,8 @@ def safe_lengths(work: Workload, device: DeviceInfo, free: int | None) -> list[i
 
 def _why_not(work: Workload, device: DeviceInfo, free: int | None, length: int = FIRST) -> str:
     """Why a length is not safe; empty where it is."""
-    if is_own(work.kernel):
-        return f"{OWN_ALLOCATES}."
+    if reason := why_unpredicted(work.kernel):
+        return f"{reason}."
     size = need(work, length)
     if free is None or size is None:
         return "how much memory is free is not known."

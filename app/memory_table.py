@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from app.memory_growth import full_at
-from app.memory_split import CONTEXT, DEVICE, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
+from app.memory_split import CONTEXT, DEVICE, LEFT, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
 from app.picture import Table
 from app.style import capacity
-from kernels.own import is_own
-from profiler.own_kernel import OWN_ALLOCATES
+from app.unpredicted import why_unpredicted
+from kernels.problem import MAX_SEQ_LEN
 from profiler.run import Run
 
 TITLE = "Predicted and measured"
@@ -15,19 +15,21 @@ CAPTION = (
     "From the tensors up to the whole device; rows with = add up what is above. Predicted: the tensors' sizes, and "
     "where torch's caching allocator puts them if it starts empty."
 )
+NO_END = f"nothing up to S = {MAX_SEQ_LEN:,} fills it"
 USUAL_GIB = (16, 24, 40, 80)
 GIB = 2**30
-BY_NVML = (CONTEXT, OTHERS, DEVICE)
+BY_NVML = (CONTEXT, OTHERS, LEFT, DEVICE)
 
 
 def predicted_and_measured(named: list[tuple[str, Run]]) -> Table:
     """A row for each part, two columns for each Run, and what the part is and why the numbers differ."""
     splits = {name: {part.name: part for part in split(run)} for name, run in named}
+    untold = {name: why_unpredicted(run.workload.kernel) for name, run in named}
     # In the order of WHY, which is that of every split.
     parts = [name for name in WHY if any(name in one for one in splits.values())]
     rows, reasons, sources = [], [], []
     for name in parts:
-        cells = [cell for one in splits.values() for cell in _cells(one.get(name))]
+        cells = [cell for run, one in splits.items() for cell in _cells(one.get(name), untold[run])]
         rows.append((f"= {name}" if name in SUMS else name, *(text for text, *_ in cells), _why(name, splits)))
         reasons.append(("", *(reason for _, reason, _ in cells), ""))
         sources.append(("", *(source for *_, source in cells), ""))
@@ -41,16 +43,14 @@ def where_it_ends(named: list[tuple[str, Run]]) -> Table:
     sizes = {f"{gib} GiB": gib * GIB for gib in USUAL_GIB} | {
         f"{capacity(size)}, {name}": size for name, size in own if size is not None
     }
-    rows = []
+    rows, reasons = [], []
     for name, run in named:
-        if is_own(run.workload.kernel):
-            continue
         ends = [full_at(run.workload, size) for size in sizes.values()]
-        rows.append((name, *(f"{end:,}" if end is not None else "–" for end in ends), "model"))
-    caption = (
-        "The longest sequence whose tensors fit, context and workspaces left out. A dash: nothing up to 16M fills it."
-    )
-    return Table("Where memory ends", caption, ("kernel", *sizes, "source"), tuple(rows))
+        untold = why_unpredicted(run.workload.kernel)
+        rows.append((name, *(f"{end:,}" if end is not None else "–" for end in ends), "" if untold else "model"))
+        reasons.append(("", *("" if end is not None else untold or NO_END for end in ends), ""))
+    caption = "The longest sequence whose tensors fit, context and workspaces left out. A dash says why on hover."
+    return Table("Where memory ends", caption, ("kernel", *sizes, "source"), tuple(rows), tuple(reasons))
 
 
 def _why(name: str, splits: dict[str, dict[str, Part]]) -> str:
@@ -58,12 +58,12 @@ def _why(name: str, splits: dict[str, dict[str, Part]]) -> str:
     return ". ".join((WHY[name], *told))
 
 
-def _cells(part: Part | None) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-    """Text, what is on hover, and source of the predicted and of the measured number."""
+def _cells(part: Part | None, untold: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """Text, what is on hover, and source of the predicted and of the measured number; `untold` is why none is."""
     if part is None:
         return (("", "", ""), ("", "", ""))
     told, seen = (_list(tensors) for tensors in (part.predicted_tensors, part.measured_tensors))
-    predicted = _cell(part.predicted, told, UNPREDICTED.get(part.name, OWN_ALLOCATES), "model")
+    predicted = _cell(part.predicted, told, UNPREDICTED.get(part.name) or untold, "model")
     return predicted, _cell(part.measured, part.note or seen, part.reason, "nvml" if part.name in BY_NVML else "torch")
 
 

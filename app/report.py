@@ -13,6 +13,7 @@ from app.report_text import csv, markdown
 from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.memory_snapshot import pickled
+from profiler.output import put
 from profiler.run import Run, to_json
 from profiler.store import StoreError, load
 
@@ -47,10 +48,7 @@ def main(
     """Write a report of the Runs in FILES. Exits 2 with one sentence where that is refused."""
     try:
         text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
-        if out is None:
-            sys.stdout.buffer.write(text.encode() if isinstance(text, str) else text)
-        else:
-            write(out, text)
+        put(text, out)
     except (Refused, NotARun, StoreError) as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal
@@ -65,14 +63,6 @@ def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str | 
         raise Refused(f"A report as {name} is nothing to read on a terminal; name a file for it with --out.")
     # A Run given twice is one Run.
     return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load(file))))
-
-
-def write(path: Path, text: str | bytes) -> None:
-    """Write a report. Raises StoreError."""
-    try:
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-    except OSError as fault:
-        raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ from app.picture import Table
 from app.roofline_work import Work
 from app.roofs import COMPUTE, HBM, L2, Roof, why_other_peak
 from app.style import bandwidth, flop_rate, seconds, significant
+from profiler.own_kernel import has_own_reference
 from profiler.roofline import ridge
 from profiler.run import Run
 
 BEYOND = 1.02  # of a copy's bandwidth: what two timings of the same may differ by
+WITHOUT_COMPUTE = "Of the roofs of memory alone: without FLOP nothing is known of compute."
 NO_ENERGY = "Measured with the detail counters (--detail); this Run is without."
 
 
@@ -21,8 +23,11 @@ def limits(found: Sequence[Work], title: str) -> Table:
         *("run", "launch", "time", "FLOP", "HBM, FLOP/B", "L2↔SM, FLOP/B", "reached", "limited by", "share of it"),
         "energy",
     )
+    own = [work.name for work in found if work.launch is None and has_own_reference(work.run)]
+    counted = f" Of {', '.join(own)}, which is not attention: those counted on tensor cores, if any." if own else ""
     caption = (
-        "FLOP of a Run: those that its problem needs, without hidden scores; of a launch: those that it makes. Limited "
+        "FLOP of a Run: those that its problem needs, without hidden scores; of a launch: those that it makes."
+        f"{counted} Limited "
         "by: the lowest roof at these intensities; far below it something else holds the work back, such as latency or "
         "exponentials."
     )
@@ -55,7 +60,7 @@ def _row(work: Work) -> Row:
         "" if work.launch else joules(spent),
     )
     no_time = "" if work.seconds else "This Run holds no time." if time is None else time.note
-    no_flops = "" if work.flops is not None else "How many FLOP this launch makes is not known."
+    no_flops = work.why_no_flops
     made = work.run.value("tensor_flops", work.launch)
     executed = (
         "" if made is None else f"Its tensor cores executed {_flop(made)}, as counted: masked tiles and padding too."
@@ -63,7 +68,7 @@ def _row(work: Work) -> Row:
     reached = "" if work.reached else work.doubt or no_time or no_flops or "It makes no FLOP: it moves bytes."
     reasons = (
         *("", "", no_time, no_flops or executed, whys[HBM], whys[L2], reached),
-        "" if limited is not None else no_time or "No roof of this GPU is known.",
+        (no_flops and WITHOUT_COMPUTE) if limited is not None else no_time or "No roof of this GPU is known.",
         _beyond(work),
         no_energy,
     )
@@ -79,7 +84,7 @@ def _why_no_intensity(work: Work, level: str) -> str:
     part = work.moved[level]
     if part.value is None:
         return part.reason
-    return "How many FLOP this launch makes is not known." if work.flops is None else "No bytes were counted."
+    return work.why_no_flops or "No bytes were counted."
 
 
 def _beyond(work: Work) -> str:

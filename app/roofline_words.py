@@ -1,7 +1,7 @@
 """What a roofline says in words: which roof limits the two Runs that matter, where their time goes, what is missing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.answer import pair, where
 from app.asked import conditions
@@ -19,16 +19,26 @@ FAR_BELOW = 1 / 3  # of the lowest roof: what reaches less is held back by somet
 
 @dataclass(frozen=True)
 class Spoken:
-    """A Run that the words are about: its name as a sentence begins with it, its Work, and that of its launches."""
+    """A Run that the words are about: its name as a sentence begins with it, its Work, and that of its launches.
+
+    `rank` says what it is among several.
+    """
 
     title: str
     work: Work
     launches: tuple[Work, ...]
     machine: Machine
+    rank: str = ""
 
 
 def spoken(runs: Sequence[Run], found: Sequence[tuple[Machine, tuple[Work, ...]]]) -> tuple[Spoken, ...]:
-    """The newest problem's subject and what it is held against, as the Overview chooses them."""
+    """Of more than two Runs, or of several problems, those nearest to and furthest from their roofs, as far as known.
+
+    Else the subject and what it is held against, as the Overview chooses them.
+    """
+    is_many = len(runs) > 2 or len({run.workload.problem for run in runs}) > 1
+    if is_many and (extremes := _extremes(found)):
+        return extremes
     two = pair(compare(runs))
     chosen = [(two.name, two.subject)]
     if two.baseline is not None:
@@ -42,10 +52,27 @@ def spoken(runs: Sequence[Run], found: Sequence[tuple[Machine, tuple[Work, ...]]
     return tuple(said)
 
 
+def _extremes(found: Sequence[tuple[Machine, tuple[Work, ...]]]) -> tuple[Spoken, ...]:
+    """Empty where fewer than two can be held against all their roofs."""
+    ranked = []
+    for machine, works in found:
+        on = f" on {machine.title}" if len(found) > 1 else ""
+        for work in works:
+            if work.launch is None and work.limited is not None and work.flops is not None:
+                launches = tuple(one for one in works if one.run is work.run and one.launch is not None)
+                ranked.append((work.limited[1], Spoken(f"{title(work.run, work.name)}{on}", work, launches, machine)))
+    if len(ranked) < 2:
+        return ()
+    ranked.sort(key=lambda one: -one[0])
+    (_, nearest), *_, (_, furthest) = ranked
+    return replace(nearest, rank="is nearest to its roof"), replace(furthest, rank="is furthest from its roof")
+
+
 def headline(said: Sequence[Spoken], machines: Sequence[Machine], note: str) -> Headline:
     """Which roof limits which Run; below it of what, where its time goes, and which roofs are not known."""
     run = said[0].work.run
-    about = ", ".join(filter(None, (run.workload.problem.label, conditions(run.workload), where(run))))
+    problems = " and ".join(dict.fromkeys(one.work.run.workload.problem.label for one in said))
+    about = ", ".join(filter(None, (problems, conditions(run.workload), where(run))))
     launches = [words for one in said if (words := _longest_launch(one))]
     detail = " ".join(filter(None, (*launches, f"{about}.", _unknown(machines), note)))
     return Headline(" ".join(_sentence(one) for one in said), detail)
@@ -56,8 +83,12 @@ def _sentence(one: Spoken) -> str:
         why = "no roof of its GPU is known" if one.work.seconds else "its time is not known"
         return f"{one.title} cannot be held against a roof: {why}."
     roof, share = one.work.limited
+    if one.rank:
+        return f"{one.title} {one.rank}: {percent(share)} of {roof.in_words}."
     if share > BEYOND:
         return f"{one.title} passes {roof.in_words}: {percent(share)} of it."
+    if one.work.flops is None:
+        return f"{one.title} reaches {percent(share)} of {roof.in_words}; how near it is to compute is not known."
     if share < FAR_BELOW:
         return f"{one.title} stays far below every roof: {percent(share)} of the lowest, {roof.in_words}."
     return f"{one.title} is limited by {roof.level}: {percent(share)} of {roof.in_words}."
@@ -94,7 +125,7 @@ def _reached(one: Spoken) -> Figure:
     work, time = one.work, one.work.run.find("gpu_time_seconds")
     detail = "" if work.limited is None else f"{percent(work.limited[1])} of {work.limited[0].in_words}"
     missing = "This Run holds no time." if time is None else time.note
-    reason = "" if work.reached is not None else work.doubt or missing
+    reason = "" if work.reached is not None else work.doubt or (missing if not work.seconds else work.why_no_flops)
     return Figure(f"reached, {work.name}", flop_rate(work.reached), "" if time is None else time.source, detail, reason)
 
 

@@ -9,6 +9,7 @@ from app.peak_check import possible_hbm
 from app.roofs import COMPUTE, HBM, L2, Machine, Roof
 from app.style import flop_rate
 from app.subject import schedule_of
+from profiler.own_kernel import needed_flops
 from profiler.roofline import intensity, limit
 from profiler.run import Run
 
@@ -50,6 +51,14 @@ class Work:
         if rate <= peak.rate:
             return ""
         return f"{flop_rate(rate)} would be above the {peak.name} of {flop_rate(peak.rate)}, so it is not drawn."
+
+    @property
+    def why_no_flops(self) -> str:
+        """Why its FLOP are not known, as a sentence; empty where they are."""
+        if self.flops is not None:
+            return ""
+        note = needed_flops(self.run).note if self.launch is None else "how many FLOP this launch makes is not known"
+        return f"{note[:1].upper()}{note[1:].rstrip('.')}."
 
     def intensity(self, level: str) -> float | None:
         """FLOP/B at a memory level; None where either is not known, or nothing moved."""
@@ -95,8 +104,8 @@ def _work(name: str, run: Run, launch: str | None, roofs: Mapping[str, Roof], fl
 
 def _needed(run: Run) -> tuple[float | None, str]:
     """What the problem needs; where a Run does not tell, what its tensor cores did."""
-    found = run.find("flops")
-    return (found.value, found.source) if found is not None and found.value is not None else _counted(run, None)
+    found = needed_flops(run)
+    return (found.value, found.source) if found.value is not None else _counted(run, None)
 
 
 def _counted(run: Run, launch: str | None) -> tuple[float | None, str]:

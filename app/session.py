@@ -8,11 +8,11 @@ import streamlit as st
 from app import own_kernels
 from app.history import Entry, load_entries, newest_request
 from profiler.codec import NotARun
-from profiler.own_kernel import why_spoiled
 from profiler.run import Run
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import Job, JobStatus, worker_for
 from profiler.workload import Workload
+from profiler.wrong_output import why_failed
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def collect(status: JobStatus) -> bool:
         st.session_state.job = None
         if status.error:
             notify("info" if status.state == "stopped" else "error", status.error, status.trace)
-        elif spoiled := " ".join(filter(None, map(why_spoiled, st.session_state.finished))):
+        elif spoiled := " ".join(filter(None, map(why_failed, st.session_state.finished))):
             notify("error", spoiled)
     return bool(fresh) or status.is_over
 

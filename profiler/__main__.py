@@ -21,7 +21,7 @@ from profiler.export_command import export_runs
 from profiler.import_command import import_ncu
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
-from profiler.own_kernel import Permit, why_spoiled
+from profiler.own_kernel import Permit
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -41,6 +41,7 @@ from profiler.store import StoreError, load, require_writable, runs_folder, writ
 from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
+from profiler.wrong_output import why_failed
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 errors = Console(stderr=True)
@@ -133,7 +134,7 @@ def run(
             _write(out, to_json(runs))
         if as_json:
             print(to_json(runs))
-    failed = [sentence for sentence in (status.error, uncounted(runs), *map(why_spoiled, runs)) if sentence]
+    failed = [sentence for sentence in (status.error, uncounted(runs), *map(why_failed, runs)) if sentence]
     for sentence in failed:
         print(sentence, file=sys.stderr)
     if status.trace:

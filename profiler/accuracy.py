@@ -14,6 +14,7 @@ from profiler.bench import Bench, Inputs, draw_inputs
 from profiler.own_kernel import OWN_REFERENCE
 from profiler.plausible import printable
 from profiler.run import Measurement
+from profiler.wrong_output import NOT_FINITE
 
 CHEAP_FLOPS = {"cuda": 1.5e12, "cpu": 2e9}
 RAW_BFLOAT16 = "Triton's interpreter multiplies bfloat16 in tl.dot as integers, unless the kernel converts it before"
@@ -37,7 +38,7 @@ def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
     if bench.own is not None and not workload.on_gpu and workload.problem.dtype == "bfloat16":
         note += f"; {RAW_BFLOAT16}"
     if not difference.isfinite().all():
-        return _untold(f"O holds NaN or infinity ({note}){_first_bad(difference, rows)}")
+        return _untold(f"{NOT_FINITE} ({note}){_first_bad(difference, rows)}")
     largest = Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note)
     if norm == 0:
         return Measurement("relative_error", None, "1", "torch", f"the reference is 0 everywhere ({note})"), largest

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.own import is_own
-from kernels.own_fault import said_by
+from kernels.own_fault import RefusedKernel, said_by
 from kernels.problem import Refused, TileConfig
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
@@ -121,14 +121,20 @@ def describe(device: str) -> DeviceInfo:
     )
 
 
-def admit_all(workloads: tuple[Workload, ...], permit: Permit = NOBODY) -> None:
+def admit_all(workloads: tuple[Workload, ...], permit: Permit = NOBODY) -> dict[str, tuple[str, str]]:
     """Raise Refused if one of them cannot run here now; nothing has been started then.
 
-    `permit` says which own kernels may be imported; without it none may.
+    `permit` says which own kernels may be imported; without it none may. Of those that cannot even begin, where others
+    can, sentence and traceback by name.
     """
     permit.give()
+    faults: dict[str, tuple[str, str]] = {}
     for asked in workloads:
-        workload = as_imported(asked) if is_own(asked.kernel) else asked
+        try:
+            workload = as_imported(asked) if is_own(asked.kernel) else asked
+        except RefusedKernel as fault:
+            faults[asked.kernel] = (str(fault), fault.trace)
+            continue
         device, kernel, tile = describe(workload.device), workload.attention_kernel, workload.tile or TileConfig()
         if not workload.on_gpu and kernel.is_triton and (reason := why_not_interpreted()):
             raise Refused(f"{kernel.title} cannot run without a GPU here: {reason}.")
@@ -138,6 +144,10 @@ def admit_all(workloads: tuple[Workload, ...], permit: Permit = NOBODY) -> None:
             plan_trace(workload.problem, tile, workload.trace, kernel.schedule(workload.problem, tile))
         if gpu is not None and kernel.refuse_shared_memory is not None:
             kernel.refuse_shared_memory(workload.problem, tile, gpu, kernel.shared_memory(workload.problem, tile))
+    if faults.keys() == {workload.kernel for workload in workloads}:
+        sentences, traces = zip(*faults.values(), strict=True)
+        raise RefusedKernel(" ".join(sentences), "\n\n".join(filter(None, traces)))
+    return faults
 
 
 def free_bytes(device: str) -> int | None:

@@ -1,7 +1,7 @@
 """What changed from one Run to another: their circumstances first, then every Measurement of either; pure."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from profiler.compare_row import Row, row
@@ -9,6 +9,7 @@ from profiler.differences import Difference, differences
 from profiler.own_kernel import has_own_reference
 from profiler.run import HALVES, TRUST, Measurement, Run
 
+Key = tuple[str, str | None]
 Pair = tuple[Measurement | None, Measurement | None]
 
 
@@ -47,13 +48,23 @@ class Compared:
 def compare(before: Run, after: Run) -> Compared:
     """What changed from the first Run to the second. Never refuses: what cannot be compared has a reason instead."""
     is_one_problem = before.workload.problem == after.workload.problem
-    held: dict[tuple[str, str | None], tuple[list[Measurement], list[Measurement]]] = {}
+    held: dict[Key, tuple[list[Measurement], list[Measurement]]] = {}
     for side, run in enumerate((before, after)):
         for measurement in _with_sums(run):
             held.setdefault((measurement.name, measurement.launch), ([], []))[side].append(measurement)
+    _add_reasons_of_halves(held, (before, after))
     rows = [row(*key, *pair, is_one_problem) for key, sides in held.items() for pair in _pairs(*sides)]
     circumstances = differences(before, after), _warnings(before, after)
     return Compared(before, after, _names(before, after), *circumstances, tuple(rows))
+
+
+def _add_reasons_of_halves(held: dict[Key, tuple[list[Measurement], list[Measurement]]], both: Sequence[Run]) -> None:
+    """To a whole that one Run tells, the other's reasons for having no halves of it."""
+    for whole, halves in HALVES.items():
+        for side, run in zip(held.get((whole, None), ()), both, strict=False):
+            if not side:
+                untold = (m for m in run.measurements if m.name in halves and m.launch is None and m.value is None)
+                side.extend(replace(m, name=whole) for m in untold)
 
 
 def _with_sums(run: Run) -> list[Measurement]:

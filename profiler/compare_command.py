@@ -17,7 +17,8 @@ from profiler.compare_limits import Check, Limit, check
 from profiler.compare_table import compare_table
 from profiler.compare_text import csv_text, json_text
 from profiler.limit_option import FailAbove, limits, spelled
-from profiler.store import StoreError, require_writable, write_atomically
+from profiler.output import put
+from profiler.store import require_writable
 
 TABLE = "table"
 TEXTS: Mapping[str, Callable[[Compared, Sequence[Check]], str]] = {"csv": csv_text, "json": json_text}
@@ -53,7 +54,7 @@ def compare_runs(
     if format in DRAWN:
         _drawn(both, asked, format, out)
     elif format in TEXTS:
-        _write(TEXTS[format](compared, checks), out)
+        put(_ended(TEXTS[format](compared, checks)), out)
     else:
         _table(compared, checks, out)
     failed = [one for one in checks if not one.passed]
@@ -71,7 +72,7 @@ def _table(compared: Compared, checks: Sequence[Check], out: Path | None) -> Non
         return
     text = io.StringIO()
     Console(file=text, width=FILE_WIDTH).print(shown)
-    _write(text.getvalue(), out)
+    put(text.getvalue(), out)
 
 
 def _drawn(both: Sequence[Chosen], asked: Sequence[Limit], format: str, out: Path | None) -> None:
@@ -84,11 +85,5 @@ def _drawn(both: Sequence[Chosen], asked: Sequence[Limit], format: str, out: Pat
         raise typer.Exit(done.returncode)
 
 
-def _write(text: str, out: Path | None) -> None:
-    if out is None:
-        print(text, end="" if text.endswith("\n") else "\n")
-        return
-    try:
-        write_atomically(out, text)
-    except OSError as fault:
-        raise StoreError(f"{out} could not be written: {fault.strerror or fault}.") from fault
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"

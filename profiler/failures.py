@@ -22,9 +22,9 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
     if isinstance(error, TimeoutError):
         return f"{what} was stopped after {timeout:.0f} s. Choose a smaller problem or a longer time-out."
     if isinstance(error, ProcessExpired):
-        return f"{what} ended: the worker process {how_it_died(error.exitcode)}. A fresh one is starting; run again."
+        return f"{what} ended: the worker process {how_it_died(error.exitcode)}. Run again: a fresh one takes over."
     if isinstance(error, BrokenProcessPool):
-        return f"{what} ended: the worker process died. A fresh one is starting; run again."
+        return f"{what} ended: the worker process died. Run again: a fresh one takes over."
     if isinstance(error, MemoryError):
         return f"{what} ran out of GPU memory: {error}. Choose a shorter sequence, fewer heads or only flash."
     if isinstance(error, Refused | StoreError | CannotStart | KernelFault):

@@ -24,7 +24,7 @@ from profiler.bench import Bench, Load
 from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.memory_model import peak_tensors
-from profiler.own_kernel import OWN_ALLOCATES, as_imported
+from profiler.own_kernel import OWN_ALLOCATES, as_imported, problem_flops
 from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
 from profiler.state_trace import record_softmax, record_timeline
@@ -94,7 +94,7 @@ def measured(
         device=device,
         environment=environment(),
         measurements=(
-            *modelled(workload),
+            *modelled(workload, bench.own is not None and bench.own.reference is not None),
             *beside,
             *resident(bench),
             *(m for r in readings for m in r.measurements),
@@ -200,15 +200,18 @@ def _ask(counter: Counter, question: Callable[[], Reading], load: Load) -> Readi
         return counter.missing(f"{counter.title} failed ({type(fault).__name__}: {fault}); report this line")
 
 
-def modelled(workload: Workload) -> tuple[Measurement, ...]:
-    """What follows from problem, schedule and tensor sizes without running anything."""
+def modelled(workload: Workload, has_own_reference: bool = False) -> tuple[Measurement, ...]:
+    """What follows from problem, schedule and tensor sizes without running anything.
+
+    A kernel with a reference of its own does other work than the problem's, so its FLOP are not known.
+    """
     problem, kernel = workload.problem, workload.attention_kernel
     tile = workload.tile or TileConfig()
     schedule = kernel.schedule(problem, tile)
     tensors = peak_tensors(kernel, problem, tile)
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     return (
-        Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
+        problem_flops(problem, has_own_reference),
         Measurement(
             "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
         ),

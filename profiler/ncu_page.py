@@ -97,12 +97,11 @@ class Page:
                 "one that another country reads as another; run ncu with LC_ALL=C and --print-units base."
             )
         number = float(text.replace(",", "")) * quantity.units[self.units[place]]
-        value = float(round(number)) if quantity.unit == "B" else number
-        if value > LARGEST or (quantity.unit == "s" and value <= 0):
+        if number > LARGEST or (quantity.unit == "s" and number <= 0):
             raise NotARun(
                 f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}; no GPU gives it."
             )
-        return value
+        return float(round(number)) if quantity.unit == "B" else number
 
     def text(self, kernel: Sequence[str], *columns: str) -> str:
         """The cell of the first of some columns that the page has, as one line; empty without any."""
@@ -150,6 +149,8 @@ def _lines(text: str) -> list[str]:
     end = next((i for i, line in enumerate(lines) if not line or (is_quoted and not line.startswith('"'))), len(lines))
     if any(line.startswith(('"ID",', "ID,")) for line in lines[1:]):
         raise NotARun("The file holds several tables; keep one of them.")
+    if is_quoted and any(line.startswith('"') for line in lines[end:]):
+        raise NotARun("The table is torn: rows follow a line that is none of them; keep the table alone.")
     return lines[:end]
 
 

@@ -1,10 +1,11 @@
-"""A Run as a card for a notebook: one piece of HTML that loads nothing; every text of the Run is escaped."""
+"""A Run as a card for a notebook, one piece of HTML that loads nothing, all text escaped; and as a line for a shell."""
 
 from collections.abc import Iterable
 from html import escape
 
 from profiler.run import HALVES, Measurement, Run
 from profiler.show import spell
+from profiler.wrong_output import why_wrong
 
 # Label, and the Measurements whose sum it is; the first that has a value is shown.
 BYTES = {
@@ -50,9 +51,22 @@ def card(run: Run) -> str:
     )
 
 
+def line(run: Run) -> str:
+    """Which Run it is, of what, and its time and HBM bytes where they are known."""
+    time, (moved, parts) = run.find("gpu_time_seconds"), _first(run, BYTES["HBM"])
+    known = [spell(time, DIGITS)] if time is not None and time.value is not None else []
+    known += [f"{spell(Measurement('', moved, 'B', parts[0].source), DIGITS)} HBM"] if moved is not None else []
+    words = (f"Run {run.id}: {run.workload.kernel}", run.workload.problem.label, run.device.name, *known)
+    return f"<{', '.join(words)}>"
+
+
 def sentence(run: Run) -> str:
-    """What moved, and in what time; requested bytes where none were counted."""
+    """What is wrong with the output, then what moved, and in what time; requested bytes where none were counted."""
     name = run.workload.kernel.rpartition(":")[2]
+    return f"{why_wrong(run, name)} {_moved(run, name)}".lstrip()
+
+
+def _moved(run: Run, name: str) -> str:
     time = run.find("gpu_time_seconds")
     within = f" in {spell(time, DIGITS)}" if time is not None and time.value is not None else ""
     for label, verb in (("HBM", "moved {} through HBM"), ("requested", "asks for {}")):

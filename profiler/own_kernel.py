@@ -8,7 +8,7 @@ from kernels import own_import
 from kernels.own import is_own, kernel_named
 from kernels.own_fault import bounded
 from kernels.own_import import OwnCallable
-from kernels.problem import TileConfig
+from kernels.problem import AttentionProblem, TileConfig
 from profiler.admission import INTERPRETED_STEP_SECONDS
 from profiler.interpreter import why_not_interpreted
 from profiler.plausible import printable
@@ -25,6 +25,8 @@ OWN_ALLOCATES = "what a kernel of your own allocates for itself is not known bef
 NO_TRITON = "on the CPU, where Triton interprets, it launched no Triton kernel, so its loads and stores cannot be seen"
 NO_INTERPRETER = "Triton does not interpret in this process; set TRITON_INTERPRET=1 before triton is imported"
 OWN_REFERENCE = "against the kernel's own reference in float64"
+OWN_WORK = "its own reference says what it computes, and how many FLOP that needs is not known"
+FLOPS = "4 · visible scores · head_dim"
 FORWARD_FILE, FRAMES = "own_forward.py", "frames.txt"
 
 
@@ -121,6 +123,20 @@ def has_own_reference(run: Run) -> bool:
     """Whether a Run's errors are against what its kernel says that it computes, and not against attention."""
     error = run.find("relative_error")
     return is_own(run.workload.kernel) and error is not None and error.note.startswith(OWN_REFERENCE)
+
+
+def problem_flops(problem: AttentionProblem, has_own_reference: bool = False) -> Measurement:
+    """What attention needs on a problem; None of a kernel that computes what its own reference says."""
+    if has_own_reference:
+        return Measurement("flops", None, "FLOP", "model", OWN_WORK)
+    return Measurement("flops", float(problem.flops), "FLOP", "model", FLOPS)
+
+
+def needed_flops(run: Run) -> Measurement:
+    """What the work of a Run needs; None, with the reason, where it is not attention's: older files do not say so."""
+    if has_own_reference(run):
+        return problem_flops(run.workload.problem, has_own_reference=True)
+    return run.find("flops") or problem_flops(run.workload.problem)
 
 
 def where_it_hung(text: str) -> str:

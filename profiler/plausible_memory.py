@@ -9,6 +9,7 @@ MOST_SIZE = 10**15  # bytes
 MOST_SECONDS = 3_600.0
 MOST_LINE = 10**7
 MOST_NAMES = 64
+MOST_NAME = 64  # letters of a tensor's name, which stands at every step of a picture
 
 
 def require_possible_memory(trace: MemoryTrace, place: str) -> None:
@@ -18,6 +19,8 @@ def require_possible_memory(trace: MemoryTrace, place: str) -> None:
     names = {event.name for event in trace.events} | {block.name for block in trace.blocks}
     if len(names) > MOST_NAMES:
         raise NotARun(f"{place} has {len(names):,} tensors' names; a pass has at most {MOST_NAMES}.")
+    if longest := next((name for name in names if len(name) > MOST_NAME), ""):
+        raise NotARun(f"{place} has a tensor {longest[:40]!r} of more than {MOST_NAME} letters.")
     for event in trace.events:
         if event.action not in ACTIONS:
             raise NotARun(f"{place} has an event {event.action[:40]!r}; an allocator does {', '.join(ACTIONS)}.")

@@ -37,13 +37,15 @@ def read_project(folder: Path) -> Project:
     """The project of a folder."""
     path = folder / FILE
     try:
-        if not path.exists():
+        if not path.exists() and not path.is_symlink():
             return Project()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return _faulty("it is no ordinary file")  # a pipe would be waited for
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             return _faulty(f"it is above {MAX_BYTES >> 10} KiB")
-        return _project(tomllib.loads(text.decode()))
+        return _project(tomllib.loads(text.decode("utf-8-sig")))
     except OSError as error:
         return _faulty(f"it cannot be read ({error.strerror or error})")
     except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8

@@ -182,6 +182,12 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def __repr__(self) -> str:
+        """What a Python shell shows of it; without this, thousands of characters."""
+        from profiler.notebook import line
+
+        return line(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         # It is the Run's own picture, made of nothing but the Run.
@@ -240,8 +246,11 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     if not isinstance(document["runs"], list) or not document["runs"]:
         raise NotARun("The file holds no runs.")
     runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+    by_id: dict[str, Run] = {}
     for i, run in enumerate(runs):
         require_plausible(run, f"runs[{i}]")
+        if by_id.setdefault(run.id, run) != run:
+            raise NotARun(f"The file has two Runs of one id, {run.id}, that differ; which of them is meant?")
     return runs
 
 

@@ -23,12 +23,14 @@ def runs_table(runs: Sequence[Run]) -> Table:
     if len(runs) == 2:
         table.add_column(Text("ratio"), justify="right")
     keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
-    missing: dict[tuple[str, str], list[str]] = {}
+    missing: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}  # by source, reason and kernels
     for name, source in keys:
         found = [run.find(name, source=source) for run in runs]
+        without = [(one.note, _name(run)) for run, one in zip(runs, found, strict=True) if one and one.value is None]
+        for reason in dict.fromkeys(reason for reason, _ in without):
+            kernels = tuple(kernel for why, kernel in without if why == reason)
+            missing.setdefault((source, reason, kernels), []).append(name)
         if all(one is None or one.value is None for one in found):
-            reason = next(one.note for one in found if one is not None)
-            missing.setdefault((source, reason), []).append(name)
             continue
         cells = [spell(one) for one in found]
         if len(runs) == 2:
@@ -36,10 +38,19 @@ def runs_table(runs: Sequence[Run]) -> Table:
         table.add_row(Text(name), source, *(Text(cell) for cell in cells))
     if missing:
         table.caption = Text(
-            "\n".join(f"–  {', '.join(names)} by {source}: {reason}" for (source, reason), names in missing.items())
+            "\n".join(
+                _untold(names, source, kernels, len(runs), reason)
+                for (source, reason, kernels), names in missing.items()
+            )
         )
         table.caption_justify = "left"
     return table
+
+
+def _untold(names: Sequence[str], source: str, kernels: Sequence[str], count: int, reason: str) -> str:
+    """Quantities of these kernels, named where they are not all, and why they are missing."""
+    of = f" of {', '.join(kernels)}" if len(kernels) < count else ""
+    return f"–  {', '.join(names)} by {source}{of}: {reason}"
 
 
 def _name(run: Run) -> str:

@@ -209,10 +209,12 @@ class Job:
         # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them. An own kernel
         # costs the process that holds it; from then on each Run holds the GPU for itself.
         self._ask(child.lock, self._worker.device, str(self._progress))
-        self._admit()
+        faults = self._admit()
         require_writable(self._folder)
-        failures: list[tuple[str, str]] = []
+        failures = [*faults.values()]
         for workload in self._workloads:
+            if workload.kernel in faults:
+                continue
             self._update(state="running", kernel=workload.kernel)
             try:
                 leaves = left_by(workload.kernel)
@@ -234,11 +236,15 @@ class Job:
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
 
-    def _admit(self) -> None:
+    def _admit(self) -> dict[str, tuple[str, str]]:
+        """What child.admit_all tells."""
         own = [workload.kernel for workload in self._workloads if is_own(workload.kernel)]
         try:
             leaves = imports_of(*own)
-            self._ask(child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT, leaves=leaves)
+            found: dict[str, tuple[str, str]] = self._ask(
+                child.admit_all, self._workloads, self._permit, timeout=START_TIMEOUT, leaves=leaves
+            )
+            return found
         except (TimeoutError, ProcessExpired) as error:
             if not own:
                 raise
@@ -272,7 +278,7 @@ class Job:
     def _explain(self, error: BaseException, timeout: float) -> str:
         fatal = self._note().get("fatal")
         if fatal is not None:
-            return f"{self._status.kernel} lost its CUDA context: {fatal}. A fresh worker is starting; run again."
+            return f"{self._status.kernel} lost its CUDA context: {fatal}. Run again: a fresh worker takes over."
         return explain(error, timeout, self.status().phase, self._status.kernel)
 
     def _ask(

@@ -51,6 +51,16 @@ def row_of(compared: Compared, name: str, launch: str | None = None) -> Row:
     return found
 
 
+def test_a_whole_that_one_side_lacks_has_the_reason_of_its_halves() -> None:
+    told = [Measurement(f"requested_{way}_bytes", 4e9, "B", "schedule") for way in ("read", "write")]
+    untold = [Measurement(f"requested_{way}_bytes", None, "B", "interpreter", "too large") for way in ("read", "write")]
+    found = row_of(compare(with_(flash_run(), *told), with_(flash_run(), *untold)), "requested_bytes")
+    assert found.verdict == MISSING and found.before is not None and found.before.value == 8e9
+    assert found.reason == "the second Run: too large (interpreter)"
+    without = row_of(compare(with_(flash_run(), *told), with_(flash_run())), "requested_bytes")
+    assert without.reason == "the second Run does not hold it"
+
+
 def test_naive_against_flash() -> None:
     found = compare(naive_run(), flash_run())
     assert found.names == ("naive", "flash") and found.warnings == ()

@@ -57,7 +57,7 @@ def test_lengths_reach_from_what_was_seen_to_where_it_is_full() -> None:
     assert lengths([1], [None])[-1] > lengths([1], [None])[0]
 
 
-@pytest.mark.parametrize(("length", "words"), [(512, "512"), (8192, "8.00K"), (48_284, "47.2K"), (9_119_649, "8.70M")])
+@pytest.mark.parametrize(("length", "words"), [(512, "512"), (8192, "8.00K"), (2**21, "2.00M")])
 def test_lengths_are_spelled_as_in_the_field(length: int, words: str) -> None:
     assert tokens(length) == words
 
@@ -92,10 +92,10 @@ def test_the_chart_has_dashed_curves_points_and_diamonds_on_the_limit() -> None:
     traces = {trace.name: trace for trace in chart.data}
     assert {traces[name].line.dash for name in ("naive", "flash")} == {"dash"}
     assert (list(traces["naive, measured"].x), list(traces["naive, measured"].y)) == ([8192], [4.4e9])
-    full = traces["naive full at 47.2K"]
+    full = traces["naive full at 48,284"]
     assert (full.x[0], full.y[0]) == (48_284, 150_000_000_000)
     assert {note.text for note in chart.layout.annotations} == {
-        "H200, 140 GiB", "naive full at 47.2K", "flash full at 8.70M",
+        "H200, 140 GiB", "naive full at 48,284", "flash full at 9,119,649",
     }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_names_that_would_meet_stand_on_each_other() -> None:
     named = [("a", flash), ("b", flash), ("c", fake_memory.naive_run())]
     chart = growth(named, [], LIGHT).chart
     shifts = {note.text: note.yshift for note in chart.layout.annotations if "full" in note.text}
-    assert shifts == {"c full at 47.2K": 8, "a full at 8.70M": 8, "b full at 8.70M": 23}
+    assert shifts == {"c full at 48,284": 8, "a full at 9,119,649": 23, "b full at 9,119,649": 38}
 
 
 def test_a_cpu_run_has_curves_and_no_limit() -> None:
@@ -137,3 +137,9 @@ def test_nothing_is_measured_where_nothing_is_safe() -> None:
         memory_sweep.plan((NAIVE,), fake_runs.H200, 10**6)
     with pytest.raises(Refused, match="how much memory is free is not known"):
         memory_sweep.plan((NAIVE,), fake_runs.H200, None)
+
+
+def test_a_peak_of_0_has_no_place_on_a_log_axis() -> None:
+    shown = [("naive", fake_memory.naive_run())]
+    axis = growth(shown, [Measured("naive", 8192, 0.0, "NVIDIA H200")], LIGHT).chart.layout.yaxis
+    assert axis.range == growth(shown, [], LIGHT).chart.layout.yaxis.range

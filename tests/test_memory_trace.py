@@ -234,6 +234,7 @@ def test_a_trace_comes_back_from_its_file() -> None:
         (lambda m: m["events"][0].update(address=2**63), "which no GPU has"),
         (lambda m: m["events"][0].update(seconds=-1.0), "which no pass lasts"),
         (lambda m: m["events"][0].update(name="\x1b[2J"), "cannot be printed"),
+        (lambda m: m["events"][0].update(name="q" * 65), "of more than 64 letters"),
         (lambda m: m["events"][1]["frames"][0].update(line=-1), "a line that no file has"),
         (lambda m: m["events"].extend(m["events"] * 400), "more than 4,000 events"),
         (lambda m: m["segments"][0]["blocks"][0].update(state="lost"), "has a block 'lost'"),

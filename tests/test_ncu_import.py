@@ -208,6 +208,19 @@ def test_numbers_that_could_be_read_in_two_ways_are_refused(value: str, unit: st
         imported(read(page(("k", (value, "1", "1", "1")), units=(unit, *BASE[1:]))), ASKED)
 
 
+@pytest.mark.parametrize("value", ["1e400", "9" * 400])
+def test_a_number_beyond_all_numbers_is_refused(value: str) -> None:
+    with pytest.raises(NotARun, match="no GPU gives it"):
+        imported(read(page(("k", (value, "1", "1", "1")))), ASKED)
+
+
+@pytest.mark.parametrize("between", ["==PROF== Disconnected", "hello", ""])
+def test_kernels_after_the_end_of_the_table_are_not_left_out(between: str) -> None:
+    first, second = page(ONE).decode(), page(ONE).decode().splitlines()[-1]
+    with pytest.raises(NotARun, match="torn: rows follow a line that is none of them"):
+        read(f"{first}{between}\n{second}\n".encode())
+
+
 def test_no_kernel_takes_no_time() -> None:
     with pytest.raises(NotARun, match="no GPU gives it"):
         imported(read(page(("k", ("1", "1", "1", "0")))), ASKED)

@@ -46,6 +46,10 @@ def hangs(q, k, v, causal):
 
 def spoiled(*inputs):
     return eager(*inputs) * torch.nan
+
+
+def doubled(*inputs):
+    return eager(*inputs) * 2
 """
 )
 
@@ -73,7 +77,7 @@ def kernels_of(status: JobStatus, runs: Path) -> list[str]:
 
 
 def test_only_what_is_permitted_is_imported(cpu_worker: Worker, folder: Path) -> None:
-    (folder / "trap.py").write_text("open('sprung', 'w').close()\n" + EAGER)
+    (folder / "trap.py").write_text(f"open({str(folder / 'sprung')!r}, 'w').close()\n{EAGER}")
     for permit in (NOBODY, Permit.here("mine:eager")):
         status = measured(cpu_worker, "trap:eager", "flash", permit=permit)
         assert (status.state, status.run_ids) == ("refused", ())
@@ -105,11 +109,22 @@ def test_one_that_hangs_is_told_with_where_it_stands(cpu_worker: Worker, runs: P
     assert f'File "{folder / "mine.py"}", line ' in status.trace and status.trace.endswith("in hangs")
 
 
-def test_one_that_does_not_import_is_refused_before_anything_runs(cpu_worker: Worker, folder: Path) -> None:
+def test_one_that_does_not_import_costs_none_of_the_others(cpu_worker: Worker, runs: Path, folder: Path) -> None:
     (folder / "broken.py").write_text("1 / 0")
-    status = measured(cpu_worker, "flash", "broken:f")
+    status = measured(cpu_worker, "flash", "broken:f", "mine:raises")
+    assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
+    assert status.error == (
+        "The module broken does not import: ZeroDivisionError: division by zero. "
+        "mine:raises raised ValueError: no tile."
+    )
+    assert "broken.py" in status.trace and "mine.py" in status.trace
+
+
+def test_where_none_can_begin_all_is_refused(cpu_worker: Worker, folder: Path) -> None:
+    (folder / "broken.py").write_text("1 / 0")
+    status = measured(cpu_worker, "broken:f", "mine:absent")
     assert (status.state, status.run_ids) == ("refused", ())
-    assert status.error == "The module broken does not import: ZeroDivisionError: division by zero."
+    assert status.error.startswith("The module broken does not import: ZeroDivisionError: division by zero. The module")
     assert "broken.py" in status.trace
 
 
@@ -233,7 +248,12 @@ LINE = ("run", "--seq-len", "40", "--head-dim", "16", "--dtype", "float32", "--d
             1,
             "mine:spoiled has no error against float64: O holds NaN or infinity (against",
         ),
-        ("mine:absent", 2, "The module mine has no absent; it has eager, raises, inner, hangs, spoiled.\n"),
+        (
+            "mine:doubled",
+            1,
+            "The output of mine:doubled is wrong: relative error 1 against float64 attention, and rounding explains",
+        ),
+        ("mine:absent", 2, "The module mine has no absent; it has eager, raises, inner, hangs, spoiled, doubled.\n"),
         ("absent:f", 2, "There is no module absent in "),
         ("mine:f.g", 2, "Kernel 'mine:f.g' is not spelled as one of your own is: module:function, such as "),
     ],
@@ -249,6 +269,14 @@ def test_the_command_line(
     answer = answer_to((*LINE, "--kernel", kernel), monkeypatch, capsys)
     assert answer.code == code and answer.err.startswith(told)
     assert bool(told) == bool(answer.err)
+
+
+def test_the_command_line_measures_those_that_import(
+    cpu_worker: Worker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answer_to((*LINE, "--kernel", "absent:f", "--kernel", "mine:eager"), monkeypatch, capsys)
+    assert answer.code == 1 and "Saved as" in answer.out
+    assert answer.err.startswith("There is no module absent in ")
 
 
 def test_what_a_kernel_prints_is_not_on_stdout(folder: Path, runs: Path) -> None:

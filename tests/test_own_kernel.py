@@ -21,7 +21,7 @@ from profiler.child import words_of as child_words_of
 from profiler.codec import NotARun
 from profiler.device import cpu_device
 from profiler.measure import measure
-from profiler.own_kernel import completed, why_spoiled
+from profiler.own_kernel import OWN_WORK, completed, why_spoiled
 from profiler.run import Measurement, Run, from_json, to_json
 from profiler.workload import CPU, Workload, workloads
 from tests.fake_runs import cpu_run
@@ -430,6 +430,11 @@ def test_errors_against_a_reference_of_its_own(write: Write) -> None:
     found = run_of("m:twice").find("relative_error")
     assert found is not None and 0 < (found.value or 0) < 1e-6
     assert found.note.startswith("against the kernel's own reference in float64, all 40 rows")
+    # What it computes is not attention, so neither are its FLOP; of the same kernel without a reference they are.
+    flops = run_of("m:twice").find("flops")
+    assert flops is not None and (flops.value, flops.note) == (None, OWN_WORK)
+    write(("n:eager",), n=EAGER)
+    assert run_of("n:eager").value("flops") == PROBLEM.flops
 
 
 def test_a_reference_that_fails_costs_the_errors_alone(write: Write) -> None:

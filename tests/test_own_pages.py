@@ -10,18 +10,23 @@ import pytest
 
 from app import cost, form, own_kernels
 from app.answer import headline, pair
+from app.compare_words import figures
+from app.growth_chart import growth
+from app.memory_growth import Measured
 from app.no_timeline import why_no_timeline
 from app.own_kernels import offered, permit, refusal, titles
-from app.picture import Table
+from app.picture import Picture, Table
 from app.registry import all_views
 from app.selection import compare, names, title
 from app.style import DARK, LIGHT, OWN, kernel_colour
 from app.subject import subjects
 from app.tile_pages import headline as tile_headline
-from app.views import memory
+from app.views import memory, overview, roofline
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.catalogue import catalogue
+from profiler.compare import compare as compare_two
+from profiler.own_kernel import OWN_ALLOCATES, OWN_REFERENCE, OWN_WORK, needed_flops
 from profiler.project import FILE, Project
 from profiler.run import Measurement, Run
 from profiler.store import load, save
@@ -78,7 +83,7 @@ def test_what_it_costs_is_not_told(named: None) -> None:
     found = cost.cost(workloads(("mine:streamed", "naive"), SMALL, TILE, CPU))
     assert found.requested_bytes["mine:streamed"] is None and found.memory_bytes["mine:streamed"] is None
     assert found.memory_bytes["Naive"] is not None
-    assert "<th>mine:streamed</th><td>–</td><td>–</td>" in form.cost_html(found, CPU)
+    assert '<th title="mine:streamed">mine:streamed</th><td>–</td><td>–</td>' in form.cost_html(found, CPU)
 
 
 def test_what_it_says_of_itself_is_no_other_setting() -> None:
@@ -114,12 +119,38 @@ def test_two_that_compute_different_things_give_no_same_answer() -> None:
     assert "Relative error up to 2.3e-3" in headline(compare((flash_run(), run))).detail
 
 
-def test_nan_is_in_the_line_below_the_answer() -> None:
+def test_nan_is_in_the_answer_and_the_line_below() -> None:
     run = own_run(on_gpu=True)
     spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
     run = replace(run, measurements=(*run.measurements[:-1], spoiled))
-    found = headline(compare((flash_run(), run))).detail
-    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found
+    found = headline(compare((flash_run(), run)))
+    assert "mine:streamed has no error against float64: O holds NaN or infinity (against float64)." in found.detail
+    assert found.sentence.startswith("The output of streamed holds NaN or infinity. Flash moved 135 MB")
+    unknown = replace(run, measurements=(spoiled,))
+    assert headline(compare((unknown,))).sentence == (
+        "The output of streamed holds NaN or infinity. streamed ran, but its bytes are not known."
+    )
+    assert errors((flash_run(), run))["streamed"][0] == "NaN or infinity"
+
+
+def errors(runs: tuple[Run, ...]) -> dict[str, tuple[str, ...]]:
+    (table,) = [item for item in overview.sheet(runs, LIGHT).items if item.title == "Error against float64"]
+    assert isinstance(table, Table)
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_a_wrong_result_is_in_the_answer_the_figure_and_the_table() -> None:
+    run = own_run(on_gpu=True)
+    wrong = Measurement("relative_error", 0.79, "1", "torch", "against float64, all rows")
+    run = replace(run, measurements=(*run.measurements[:-1], wrong))
+    found = overview.sheet((naive_run(), flash_run(), run), LIGHT)
+    assert found.headline is not None and found.headline.sentence.startswith(
+        "The output of streamed is wrong: relative error 0.79 against float64 attention, and rounding explains no more "
+        "than 0.05. Flash moved"
+    )
+    (figure,) = [figure for figure in found.figures if figure.label == "relative error, streamed"]
+    assert (figure.value, figure.detail) == ("7.9e-1", "wrong: rounding explains no more than 0.05")
+    assert [row[0] for row in errors((flash_run(), run)).values()] == ["2.3e-3", "7.9e-1, wrong"]
 
 
 def test_one_whose_bytes_are_known_goes_before_one_whose_are_not() -> None:
@@ -165,12 +196,48 @@ def test_its_memory_is_measured_and_never_predicted() -> None:
     for runs in ((own_run(on_gpu=True),), (flash_run(), own_run(on_gpu=True)), (own_run(),)):
         found = memory.sheet(runs, LIGHT)
         tables = {item.title: item for item in found.items if isinstance(item, Table)}
-        assert all(row[0] != "streamed" for row in tables["Where memory ends"].rows)
-        assert not any(figure.label == "full at S, streamed" for figure in found.figures)
+        ends, reasons = tables["Where memory ends"].rows[-1], tables["Where memory ends"].reasons[-1]
+        assert ends[0] == "mine:streamed" and {*ends[1:-1]} == {"–"} and {*reasons[1:-1]} == {OWN_ALLOCATES}
+        (full,) = (figure for figure in found.figures if figure.label == "full at S, streamed")
+        assert (full.value, full.source, full.reason) == ("–", "", OWN_ALLOCATES)
         whole = next(row for row in tables["Predicted and measured"].rows if row[0] == "= allocated")
         assert whole[2 * len(runs) - 1] == "–"
     told = memory.sheet((own_run(on_gpu=True),), LIGHT).figures[0]
     assert (told.label, told.detail) == ("peak, streamed", "not predicted")
+
+
+def test_a_peak_that_nobody_measured_is_not_invented() -> None:
+    """Of an own kernel on a CPU, and of one that ncu profiled elsewhere, there is no number at all."""
+    elsewhere = replace(own_run("ncu:flash_fwd", "", on_gpu=True), measurements=(), created="2026-11-29T12:00:10Z")
+    for run, name, reason in (
+        (replace(own_run(), measurements=()), "streamed", OWN_ALLOCATES),
+        (elsewhere, "flash_fwd", "profiled elsewhere: what it allocates is not known"),
+    ):
+        found = memory.sheet((run,), LIGHT)
+        assert found.headline is not None and found.headline.sentence == (
+            f"What {name} holds at its peak is not known."
+        )
+        assert f"not predicted: {reason}." in found.headline.detail
+        assert {(figure.value, figure.source) for figure in found.figures} == {("–", "")}
+        assert [item.sources for item in found.items if isinstance(item, Picture)] == [(), ()]
+    beside = memory.sheet((flash_run(), elsewhere), LIGHT)
+    assert beside.headline is not None and beside.headline.sentence == (
+        "Flash holds 140 MiB at its peak, 96.0 MiB of it Q, K and V. What flash_fwd holds at its peak is not known."
+    )
+    (peaks,) = (item for item in overview.sheet((flash_run(), elsewhere), LIGHT).items if item.title == "Peak memory")
+    assert isinstance(peaks, Picture)
+    hatched = [trace for trace in peaks.chart.data if trace.type == "bar" and trace.marker.pattern.shape]
+    assert len(hatched) == 2, "Flash's inputs, and what it adds"
+
+
+def test_its_memory_grows_from_measured_lengths_alone() -> None:
+    run = own_run(on_gpu=True)
+    points = [Measured("mine:streamed", 4096, 2e8, "H200"), Measured("mine:streamed", 8192, 4e8, "H200")]
+    found = growth([("streamed", run)], points, LIGHT)
+    (line,) = found.chart.data
+    assert (line.mode, list(line.x), list(line.y)) == ("lines+markers", [4096, 8192], [2e8, 4e8])
+    assert found.sources == ("torch",) and "twice" not in found.caption and "Diamonds" not in found.caption
+    assert "streamed: from measured lengths alone, joined by lines" in found.caption
 
 
 def test_saved_runs_are_listed(runs: Path) -> None:
@@ -183,3 +250,45 @@ def test_saved_runs_are_listed(runs: Path) -> None:
         listed, faults = found.newest(found.runs, 10)
         assert sorted(one.workload.kernel for one in listed) == ["a.b:plain", "mine:streamed"]
         assert any("bad.json" in fault for fault in (*found.faults, *faults))
+
+
+def of_its_own_reference() -> Run:
+    """A Run on a GPU whose errors are against the kernel's own reference, in a file from before FLOP said so too."""
+    run = own_run("mine:documents", "", on_gpu=True)
+    kept = [m for m in run.measurements if m.name != "relative_error"]
+    error = Measurement("relative_error", 1e-3, "1", "torch", f"{OWN_REFERENCE}, all rows")
+    flops = Measurement("flops", float(PROBLEM.flops), "FLOP", "model", "4 · visible scores · head_dim")
+    return replace(run, measurements=(*kept, error, flops))
+
+
+def test_what_is_not_attention_has_no_flop_of_attention() -> None:
+    """Its mask may hide most scores: 549.8 GFLOP in 1.28 ms would be 429 TFLOP/s that nobody made."""
+    run = of_its_own_reference()
+    assert needed_flops(run).value is None and needed_flops(flash_run()).value == PROBLEM.flops
+    shown = {figure.label: figure for figure in overview.sheet((run,), LIGHT).figures}
+    assert shown["time, documents"].value == "1.28 ms" and shown["time, documents"].detail == f"FLOP/s –: {OWN_WORK}"
+    sheet = roofline.sheet((run,), LIGHT)
+    assert sheet.headline is not None and "how near it is to compute is not known" in sheet.headline.sentence
+    assert (sheet.figures[0].value, sheet.figures[0].reason) == ("–", f"I{OWN_WORK[1:]}.")
+    table = next(item for item in sheet.items if isinstance(item, Table))
+    row, reasons = (dict(zip(table.columns, cells[0], strict=True)) for cells in (table.rows, table.reasons))
+    for column in ("FLOP", "HBM, FLOP/B", "reached"):
+        assert (row[column], reasons[column]) == ("–", f"I{OWN_WORK[1:]}.")
+    assert "documents, which is not attention" in table.caption
+
+
+def test_its_flop_are_those_that_its_tensor_cores_made() -> None:
+    """128 TFLOP a second are 13% of the peak of 989."""
+    run = of_its_own_reference()
+    counted = Measurement("tensor_flops", 1.28e-3 * 128e12, "FLOP", "cupti-range")
+    sheet = roofline.sheet((replace(run, measurements=(*run.measurements, counted)),), LIGHT)
+    table = next(item for item in sheet.items if isinstance(item, Table))
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["reached"] == "128 TFLOP/s" and table.sources[0][table.columns.index("FLOP")] == "cupti-range"
+
+
+def test_two_problems_of_a_kernel_that_is_not_attention_have_no_rate() -> None:
+    longer = AttentionProblem(1, 16, 16, 4096, 4096, 64, "bfloat16")
+    found = figures(compare_two(of_its_own_reference(), flash_run(longer, run_id="other")))
+    rate = next(figure for figure in found if figure.label == "FLOP per second")
+    assert (rate.value, rate.reason) == ("–", f"mine:documents: {OWN_WORK}")

@@ -1,6 +1,7 @@
 """`from profiler import profile`: a function on its caller's tensors, and what a notebook shows of the Run."""
 
 import gc
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -195,6 +196,37 @@ def test_the_card_tells_the_answer_and_where_each_number_is_from() -> None:
     assert naive_run()._repr_html_() == shown
 
 
+def test_a_shell_shows_a_line() -> None:
+    assert repr(naive_run()) == (
+        "<Run fake-naive: naive, (1, 16, 8192, 128) bfloat16, full mask, NVIDIA H200, 6.4 ms, 13.1 GB HBM>"
+    )
+    assert repr(cpu_run()) == f"<Run fake-cpu: flash, {cpu_run().workload.problem.label}, {cpu_run().device.name}>"
+    assert naive_run() == replace(naive_run()) and naive_run() != flash_run()
+
+
+WITHOUT_GPU = """
+import torch
+from examples.own_triton import two_pass
+from profiler import profile
+
+q = torch.randn(1, 2, 40, 16)
+profile(two_pass, q, q, q)
+"""
+
+
+def test_a_triton_kernel_on_the_cpu_says_what_it_needs() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GPU], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "kernels.own_fault.KernelFault: examples.own_triton:two_pass launches a Triton kernel, and q, k and v are on "
+        "the CPU: give them on a GPU, or set TRITON_INTERPRET=1 before triton is imported."
+    )
+    assert "active drivers" not in done.stderr
+
+
 def test_the_card_says_why_a_number_is_missing() -> None:
     shown = card(cpu_run())
     assert '<td>HBM</td><td class="n">–</td><td></td><td class="why">A CPU has no HBM counters;' in shown
@@ -203,6 +235,13 @@ def test_the_card_says_why_a_number_is_missing() -> None:
     whole = replace(flash_run(), measurements=(Measurement("hbm_bytes", 2e9, "B", "nvml-gpm", "an estimate"),))
     assert sentence(whole) == "flash moved 2 GB through HBM"
     assert sentence(replace(whole, measurements=())) == "flash ran; its bytes are not known"
+    spoiled = Measurement("relative_error", None, "1", "torch", "O holds NaN or infinity (against float64)")
+    told = "The output of flash holds NaN or infinity. flash ran; its bytes are not known"
+    assert sentence(replace(whole, measurements=(spoiled,))) == told
+    # 1/20 is what rounding may explain, and more is wrong.
+    for error, begins in ((0.05, "flash ran"), (0.051, "The output of flash is wrong: relative error 0.051 against")):
+        wrong = replace(spoiled, value=error, note="against float64, all rows")
+        assert sentence(replace(whole, measurements=(wrong,))).startswith(begins)
 
 
 def test_nothing_of_a_run_becomes_html() -> None:

@@ -1,5 +1,6 @@
 """bytescope.toml: which own kernels the dashboard offers, and a sentence for each way in which the file is broken."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,16 @@ def test_a_broken_file_is_a_sentence(tmp_path: Path, text: str | bytes, reason: 
 def test_a_folder_of_that_name(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     assert read_project(tmp_path).fault.startswith(f"{FILE} is left out of account: it cannot be read (Is a directory)")
+
+
+def test_a_pipe_is_not_waited_for_and_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    assert "it is no ordinary file" in read_project(tmp_path).fault
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).symlink_to("nowhere.toml")
+    assert "No such file" in read_project(tmp_path).fault
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b'\xef\xbb\xbf[kernels]\nown = ["m:f"]\n')
+    assert read_project(tmp_path).own == ("m:f",)

@@ -218,3 +218,11 @@ def test_impossible_samples_are_refused(name: str, value: Document, words: str) 
 def test_spread_is_the_20th_and_80th_percentile() -> None:
     assert spread_of(tuple(float(x) for x in range(11))) == (2.0, 8.0)
     assert spread_of((1.0,)) is None
+
+
+def test_two_runs_of_one_id_that_differ_are_refused() -> None:
+    """One given twice is one Run; of two, Compare would draw one beside itself."""
+    run = flash_run()
+    assert from_json(to_json([run, run])) == (run, run)
+    with pytest.raises(NotARun, match=rf"two Runs of one id, {run.id}, that differ"):
+        from_json(to_json([run, replace(run, recorded="another")]))

@@ -1,6 +1,7 @@
 """The Memory page: parts that add up, words that say it, charts on one axis, and a way to the snapshot."""
 
 import dataclasses
+import re
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import memory_bars, memory_sweep, memory_timeline
-from app.memory_split import NO_HISTORY, split
+from app.memory_split import NO_HISTORY, SUMS, split
 from app.memory_steps import REST, few, peak, steps
 from app.picture import Picture, Sheet, Table
 from app.selection import compare
@@ -81,8 +82,45 @@ def test_parts_add_up_to_the_whole_device() -> None:
         names = ("inputs", "O and LSE", "temporaries", "workspace", "other", "rounding")
         assert sum(parts[name].measured or 0 for name in names) == parts["allocated"].measured
         assert parts["allocated"].measured + parts["cached"].measured == parts["reserved"].measured  # type: ignore[operator]
-        whole = sum(parts[name].measured or 0 for name in ("reserved", "CUDA context", "other processes"))
+        names = ("reserved", "CUDA context", "other processes", "not told apart")
+        whole = sum(parts[name].measured or 0 for name in names)
         assert whole == parts["whole device"].measured
+
+
+def told(name: str, value: float | None, reason: str = "") -> Measurement:
+    return Measurement(name, value, "B", "nvml", reason)
+
+
+def with_told(*measurements: Measurement) -> dict[str, tuple[float | None, str]]:
+    """The measured parts of naive's Run with other Measurements, and why one is missing."""
+    names = {one.name for one in measurements}
+    kept = tuple(one for one in BOTH[0].measurements if one.name not in names)
+    run = dataclasses.replace(BOTH[0], measurements=(*kept, *measurements))
+    return {part.name: (part.measured, part.reason) for part in split(run)}
+
+
+def test_what_the_driver_keeps_is_a_row_of_its_own() -> None:
+    """4,256 MiB reserved, 500 of context and 1,024 of others: of 5,789 MiB are 9 left; without processes 1,533."""
+    device = told("device_memory_bytes", 5789.0 * MIB)
+    assert with_told(device)["not told apart"] == (9.0 * MIB, "")
+    hidden = [told(name, None, "hidden") for name in ("context_bytes", "other_processes_bytes")]
+    assert with_told(device, *hidden)["not told apart"] == (1533.0 * MIB, "")
+    less = with_told(told("device_memory_bytes", 5000.0 * MIB))["not told apart"]
+    assert less == (None, "NVML tells less for the whole device than for what is on it.")
+    ever = with_told(told("device_memory_bytes", None, "hidden"), told("nvml_memory_used_bytes", 1.0 * GIB))
+    assert ever["not told apart"][0] is None and "the most of the whole measuring" in ever["not told apart"][1]
+
+
+@pytest.mark.parametrize("name", ["full_8k", "causal_4k", "short_1k", "gqa_4k", "ladder_512"])
+def test_sums_of_recorded_runs_are_of_the_rows_above(name: str) -> None:
+    for run in load(EXAMPLES / f"{name}.json"):
+        total = 0.0
+        for part in split(run):
+            assert part.measured is not None
+            if part.name in SUMS:
+                assert part.measured == total
+            else:
+                total += part.measured
 
 
 def test_predicted_and_measured_side_by_side() -> None:
@@ -137,8 +175,8 @@ def test_headline_and_figures() -> None:
         "peak, flash": ("128 MiB", "torch", "predicted 128 MiB"),
         "baseline, flash": ("96.0 MiB", "torch", "there before the pass"),
         # 16,384 S + 64 S² = 150e9, and 16,448 S = 150e9
-        "full at S, naive": ("47.2K", "model", "S = 48,284 fills 140 GiB"),
-        "full at S, flash": ("8.70M", "model", "S = 9,119,649 fills 140 GiB"),
+        "full at S, naive": ("48,284", "model", "fills 140 GiB"),
+        "full at S, flash": ("9,119,649", "model", "fills 140 GiB"),
     }
 
 
@@ -167,22 +205,46 @@ def test_bars_are_hatched_where_predicted() -> None:
     assert "S, P 4.00 GiB" in words and "CUDA context 500 MiB" in words
 
 
+def key(runs: tuple[Run, ...]) -> list[str]:
+    """The lines below the bars, without their squares, from the top down."""
+    notes = chart("Peak memory, part by part", runs).layout.annotations
+    lines = sorted((note for note in notes if "■" in note.text), key=lambda note: note.y)
+    return [re.sub(r"<[^>]+>", "", note.text) for note in lines]
+
+
+def test_what_is_predicted_has_a_key_where_no_history_has_one() -> None:
+    """Of naive alone: S and P are told by their squares; the measured bar has 4,160 MiB of which nobody knows more."""
+    run = dataclasses.replace(BOTH[0], memory=None)
+    assert key((run,)) == [
+        "■■■ Q, K, V 96.0 MiB", "■■■ O, S, P 4.03 GiB",
+        "■ inputs 96.0 MiB", "■ made in the pass 4.06 GiB", "■ CUDA context 500 MiB",
+    ]  # fmt: skip
+    assert key(BOTH[:1])[0] == "■■■ Q, K, V 96.0 MiB  ■ O 32.0 MiB"
+    assert not any(line.startswith("■ inputs") for line in key(BOTH[:1])), "the history names them"
+
+
+def test_lines_of_the_key_fit_a_phone() -> None:
+    runs = tuple(load(EXAMPLES / "full_8k.json"))
+    for shown in (runs, tuple(dataclasses.replace(run, memory=None) for run in runs)):
+        assert max(map(len, key(shown))) <= 34 and "  " in " ".join(key(BOTH))
+
+
 def test_both_timelines_have_one_axis() -> None:
-    figure = chart("Allocations of one pass")
-    assert figure.layout.yaxis.range == figure.layout.yaxis2.range
-    assert figure.layout.yaxis.range[1] == pytest.approx(1.06 * 4256 / 1024)
-    areas = {(trace.yaxis, trace.name): trace for trace in figure.data}
-    assert {name for axis, name in areas if axis == "y"} == {"Q", "K", "V", "S", "workspace", "P", "O"}
-    assert {name for axis, name in areas if axis == "y2"} == {"Q", "K", "V", "O", "LSE"}
-    assert list(areas["y", "S"].y) == [0, 2, 2, 2, 2, 0, 0, 0], "one more, to the end of the last step"
-    assert figure.layout.xaxis.ticktext[3] == "+ P<br>softmax"
-    own = memory_timeline.timeline([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
-    assert own is not None and own.chart.layout.yaxis2.range[1] == pytest.approx(1.06 * 128.5)
+    naive, flash = (chart(f"Allocations of one pass, {name}") for name in ("naive", "flash"))
+    assert naive.layout.yaxis.range == flash.layout.yaxis.range
+    assert naive.layout.yaxis.range[1] == pytest.approx(1.06 * 4256 / 1024)
+    areas = {trace.name: trace for trace in naive.data}
+    assert {*areas} == {"Q", "K", "V", "S", "workspace", "P", "O"}
+    assert {trace.name for trace in flash.data} == {"Q", "K", "V", "O", "LSE"}
+    assert list(areas["S"].y) == [0, 2, 2, 2, 2, 0, 0, 0], "one more, to the end of the last step"
+    assert naive.layout.xaxis.ticktext[3] == "+ P<br>softmax"
+    own = memory_timeline.timelines([(run.workload.kernel, run) for run in BOTH], LIGHT, is_common=False)
+    assert own[1].chart.layout.yaxis.range[1] == pytest.approx(1.06 * 128.5)
 
 
 def test_areas_lie_in_the_order_in_which_they_came() -> None:
     """Labels stand in the middle of what they name: S from 96 MiB up, over the 4 steps that it stays."""
-    notes = {note.text: (note.x, note.y) for note in chart("Allocations of one pass").layout.annotations}
+    notes = {note.text: (note.x, note.y) for note in chart("Allocations of one pass, naive").layout.annotations}
     assert notes["S 2.00 GiB"] == (pytest.approx(3.0), pytest.approx((96 + 1024) / 1024))
     # P lies on S, the workspace and the inputs until S goes.
     assert notes["P 2.00 GiB"] == (pytest.approx(4.0), pytest.approx((96 + 2048 + 32 + 1024) / 1024))
@@ -206,8 +268,8 @@ def test_the_largest_history_is_drawn_at_once() -> None:
     ]
     run = dataclasses.replace(BOTH[1], id="large", memory=MemoryTrace((), tuple(pairs)))
     begun = time.process_time()
-    found = memory_timeline.timeline([("flash", run)], LIGHT)
-    assert found is not None and time.process_time() - begun < 5.0
+    (found,) = memory_timeline.timelines([("flash", run)], LIGHT)
+    assert time.process_time() - begun < 5.0
     assert len(found.chart.to_json()) < 2_000_000
     assert len(found.chart.data) == 12 and found.chart.data[-1].name == "all smaller ones"
 

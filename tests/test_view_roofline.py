@@ -121,6 +121,30 @@ def test_a_run_far_below_every_roof_is_not_called_limited() -> None:
     assert said.sentence == "Flash stays far below every roof: 4% of the lowest, the bfloat16 peak."
 
 
+def test_of_many_runs_those_nearest_to_and_furthest_from_their_roofs_are_told() -> None:
+    """429.5 TFLOP/s of 989 are 43%; in 8 times the time 5%. Naive's 49% of the copy are nearest."""
+    slow = replace(changed(with_roofs(flash_run()), "gpu_time_seconds", 8 * 1.28e-3), id="slow")
+    slow = replace(slow, created="2026-11-29T23:00:00Z")
+    said = roofline.sheet((with_roofs(naive_run()), with_roofs(flash_run()), slow), LIGHT).headline
+    assert said is not None
+    assert said.sentence == (
+        "Naive is nearest to its roof: 49% of HBM's copy bandwidth. "
+        "Flash 23:00:00 is furthest from its roof: 5% of the bfloat16 peak."
+    )
+
+
+def test_runs_of_several_dtypes_are_told_apart_in_words() -> None:
+    base = flash_run()
+    half = replace(base.workload, problem=replace(base.workload.problem, dtype="float16"))
+    other = replace(changed(base, "gpu_time_seconds", 2.56e-3), id="half", workload=half)
+    sheet = roofline.sheet((with_roofs(base), with_roofs(other)), LIGHT)
+    assert sheet.headline is not None
+    assert sheet.headline.sentence.startswith("Flash bfloat16 is nearest to its roof: 43%")
+    assert "Flash float16 is furthest from its roof: 22%" in sheet.headline.sentence
+    labels = (base.workload.problem.label, half.problem.label)
+    assert f"{labels[0]} and {labels[1]}, " in sheet.headline.detail
+
+
 def test_five_figures(pair_of_runs: tuple[Run, Run]) -> None:
     shown = roofline.sheet(pair_of_runs, LIGHT).figures
     assert [figure.value for figure in shown] == ["429 TFLOP/s", "85.9 TFLOP/s", "4.20 TB/s", "6.00 TB/s", "610 mJ"]

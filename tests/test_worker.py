@@ -147,7 +147,7 @@ def test_killed_in_mid_run(cpu_worker: Worker, runs: Path) -> None:
     assert status.state == "failed"
     assert status.error == (
         "flash (phase: interpret) ended: the worker process was killed by SIGKILL (the system may be out of memory). "
-        "A fresh one is starting; run again."
+        "Run again: a fresh one takes over."
     )
     assert [load(runs / f"{run_id}.json")[0].workload.kernel for run_id in status.run_ids] == ["naive"]
     assert load(runs / "fake-cpu.json") == (cpu_run(),)
@@ -514,9 +514,9 @@ for turn in range(rounds):
     ("error", "sentence"),
     [
         (TimeoutError(), "flash (phase: time) was stopped after 120 s. Choose a smaller problem or a longer time-out."),
-        (ProcessExpired("", code=70), "the worker process left with exit code 70. A fresh one is starting; run again."),
-        (ProcessExpired("", code=-11), "the worker process was killed by SIGSEGV. A fresh one is starting; run again."),
-        (ProcessExpired("", code=-99), "the worker process was killed by signal 99. A fresh one"),
+        (ProcessExpired("", code=70), "the worker process left with exit code 70. Run again: a fresh one takes over."),
+        (ProcessExpired("", code=-11), "the worker process was killed by SIGSEGV. Run again: a fresh one takes over."),
+        (ProcessExpired("", code=-99), "the worker process was killed by signal 99. Run again"),
         (MemoryError("tried 4 GiB"), "ran out of GPU memory: tried 4 GiB. Choose a shorter sequence, fewer heads or"),
         (Refused("Choose another."), "Choose another."),
         (StoreError("No room."), "No room."),

@@ -14,8 +14,8 @@ from app.memory_growth import Measured
 from app.memory_split import NO_HISTORY
 from app.memory_table import predicted_and_measured, where_it_ends
 from app.memory_timeline import TITLE as ALLOCATIONS
-from app.memory_timeline import timeline
-from app.picture import Picture, Sheet, Table
+from app.memory_timeline import timelines
+from app.picture import Sheet, Table
 from app.selection import Comparison, compare
 from app.style import Theme
 from profiler.memory_snapshot import pickled
@@ -38,7 +38,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     items = (
         peak_parts(found, theme),
         growth(_kernels(found), measured, theme),
-        timeline(named, theme) or _no_timeline(named),
+        *(timelines(named, theme) or (_no_timeline(named),)),
         predicted_and_measured(named),
         where_it_ends(_kernels(found)),
     )
@@ -94,12 +94,14 @@ def _timeline(named: list[tuple[str, Run]], theme: Theme) -> None:
         page.table(_no_timeline(named))
         return
     is_common = len(having) < 2 or not st.session_state.get("memory.own", False)
-    item = timeline(named, theme, is_common)
-    assert isinstance(item, Picture)
-    with page.card(item.title, item.caption, sources=item.sources):
-        st.plotly_chart(
-            item.chart, key="memory.timeline", theme=None, config=page.CHART_CONFIG, alt=f"{item.title}. {item.caption}"
-        )
+    items = timelines(named, theme, is_common)
+    with page.card(ALLOCATIONS, items[0].caption, sources=items[0].sources):
+        # On a phone columns stand below each other.
+        for index, (column, item) in enumerate(zip(st.columns(len(items)), items, strict=True)):
+            column.plotly_chart(
+                item.chart, key=f"memory.timeline-{index}", theme=None, config=page.CHART_CONFIG,
+                alt=f"{item.title}. {item.caption}",
+            )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="center"):
             if len(having) > 1:
                 st.toggle("Each on its own axis", key="memory.own")

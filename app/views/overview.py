@@ -18,9 +18,11 @@ from app.picture import Headline, Picture, Sheet, Table
 from app.running_table import while_it_ran
 from app.selection import Comparison, compare
 from app.style import Theme, capacity, error, kernel_colour, seconds
+from app.unpredicted import why_unpredicted
 from profiler.admission import needs
 from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
+from profiler.wrong_output import is_finite, is_wrong
 
 TITLE = "Overview"
 ICON = ":material/dashboard:"
@@ -135,7 +137,7 @@ def _peak_memory(comparison: Comparison, theme: Theme) -> Picture | None:
         value, reason = (None, "") if measured is None else (measured.value, measured.note)
         need, colour = needs(run.workload), kernel_colour(run.workload.kernel, theme)
         told = run.find("predicted_peak_bytes")
-        untold = told.note if told is not None and told.value is None else ""
+        untold = told.note if told is not None and told.value is None else why_unpredicted(run.workload.kernel)
         predicted = None if untold else float(need.total_bytes)
         inputs = float(sum(need.tensors[tensor] for tensor in "qkv"))
         largest = max(largest, predicted or 0.0, value or 0.0)
@@ -163,7 +165,9 @@ def _errors(comparison: Comparison) -> Table:
     for name, run in _named(comparison):
         found = [run.find(quantity) for quantity in ("relative_error", "max_abs_error")]
         source = next((part.source for part in found if part is not None and part.value is not None), "")
-        rows.append((name, *(error(part.value if part else None) for part in found), source))
+        relative, largest = (error(part.value if part else None) for part in found)
+        mark = "NaN or infinity" if not is_finite(run) else f"{relative}, wrong" if is_wrong(run) else relative
+        rows.append((name, mark, largest, source))
         reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
     columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
     own = [name for name, run in _named(comparison) if has_own_reference(run)]

@@ -43,3 +43,18 @@ def test_a_phone_scrolls_no_page_sideways(page: "Page") -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize(("width", "is_beside"), [(390, False), (768, False), (1440, True)])
+def test_each_kernel_has_its_allocations_in_sight(page: "Page", width: int, is_beside: bool) -> None:
+    """Below each other where two have no room, and as wide as the card lets them be, without a scroll inside it."""
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"{page.url.rstrip('/')}/memory")
+    card = page.locator(".st-key-bs-card-allocations-of-one-pass")
+    expect(card.locator(".js-plotly-plot")).to_have_count(2)
+    expect(card.get_by_text("flash, peak 128 MiB")).to_be_visible()
+    assert card.evaluate("card => card.scrollWidth <= card.clientWidth")
+    naive, flash = (plot.bounding_box() for plot in card.locator(".js-plotly-plot").all())
+    assert naive is not None and flash is not None
+    assert flash["x"] + flash["width"] <= width and (naive["y"] == flash["y"]) == is_beside
