@@ -173,8 +173,8 @@ def test_what_ends_a_thread_or_a_process_ends_only_its_kernel(cpu_worker: Worker
     assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
     assert status.error == (
         "odd:interrupts raised KeyboardInterrupt, without a word. odd:mute raised Mute, without a word. "
-        "odd:leaves (phase: interpret) ended: the worker process left with exit code 0. A fresh one is starting; run "
-        "again."
+        "odd:leaves (phase: interpret) ended: the worker process left with exit code 0. Run again: a fresh one takes "
+        "over."
     )
 
 
@@ -207,6 +207,12 @@ def test_what_a_module_does_at_import_is_not_there_for_others(cpu_worker: Worker
     (folder / "odd.py").write_text(EAGER + "torch.Tensor.double = lambda self: 1 / 0")
     status = measured(cpu_worker, "flash", "mine:eager", "odd:eager")
     assert kernels_of(status, runs) == ["flash", "mine:eager"] and "ZeroDivisionError" in status.error
+
+
+def test_a_module_that_breaks_torch_at_import_is_told_alone(cpu_worker: Worker, runs: Path, folder: Path) -> None:
+    (folder / "odd.py").write_text("import sys\nsys.modules.pop('torch')\nimport torch")
+    status = measured(cpu_worker, "odd:f", "flash")
+    assert kernels_of(status, runs) == ["flash"] and status.error.startswith("The module odd does not import: Runtime")
 
 
 class Elsewhere(Worker):
