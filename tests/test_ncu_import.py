@@ -2,12 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.compare_sheet import compare_sheet
+from app.peak_check import possible_hbm
+from app.picture import Table
+from app.style import LIGHT
+from app.views import hbm_traffic, memory, overview, roofline, tile_schedule
 from kernels.problem import AttentionProblem, Refused
 from profiler.codec import NotARun
 from profiler.compare import compare
@@ -130,6 +136,59 @@ def test_replays_and_the_gpu_are_told_where_the_page_does() -> None:
     assert found is not None and "each kernel replayed 8 times" in found.note
     assert imported(read(page(ONE)), ASKED).device.name == "GPU of compute capability 9.0"
     assert imported(read(page(ONE)), Asked(PROBLEM, device_name="H200")).device.name == "H200"
+
+
+def on_gpu(name: str, *told: str) -> bytes:
+    """A kernel on a GPU of that name, with its number of SMs where that is told."""
+    more = ("device__attribute_display_name", "device__attribute_multiprocessor_count")[: 1 + len(told)]
+    return page(("k", (*ONE[1], name, *told)), metrics=(*METRICS, *more), units=(*BASE, *("" for _ in more)))
+
+
+def test_the_table_of_gpus_tells_what_the_page_does_not() -> None:
+    device = imported(read(on_gpu("NVIDIA H100 80GB HBM3")), ASKED).device
+    assert (device.peak_hbm_bytes_per_second, device.peak_hbm_source) == (3350e9, "datasheet")
+    assert (device.peak_flops_per_second, device.peak_flops_source) == (989e12, "datasheet, dense FP16 / BF16")
+    assert (device.sm_count, device.l2_bytes, device.warps_per_sm) == (132, 50 * 2**20, 64)
+    assert device.shared_memory_per_sm == 228 * 1024 and device.memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (on_gpu("NVIDIA H100 PCIe"), "NVIDIA H100 PCIe is not in the table of GPUs"),
+        (on_gpu("NVIDIA H200", "16"), "NVIDIA H200 has other SMs than H200 SXM in the table of GPUs"),
+        (on_gpu("A100-SXM4-80GB"), "A100-SXM4-80GB has other SMs than A100 SXM 80 GB in the table of GPUs"),
+    ],
+)
+def test_another_product_lends_no_peak(file: bytes, why: str) -> None:
+    device = imported(read(file), ASKED).device
+    assert device.peak_hbm_bytes_per_second is None and device.peak_flops_per_second is None
+    assert (device.peak_hbm_source, device.peak_flops_source) == (why, why)
+    assert from_json(to_json([imported(read(file), ASKED)]))[0].device == device
+
+
+def test_more_bytes_than_the_peak_moves_are_flagged() -> None:
+    run = imported(
+        read(
+            page(("k", ("1e16", "1", "1", "1300000"))),
+        ),
+        Asked(PROBLEM, device_name="NVIDIA H200"),
+    )
+    assert "above the peak of 4.80 TB/s" in possible_hbm(run).reason
+    assert "above the peak of 4.80 TB/s" in hbm_traffic.sheet((run,), LIGHT).figures[-1].reason
+    shown = compare_sheet(compare(flash_run(), run), LIGHT)
+    assert shown.figures[0].value == "–" and "above the peak of 4.80 TB/s" in shown.figures[0].reason
+
+
+def test_pages_ask_nobody_to_measure_an_import_again() -> None:
+    run = imported(read(on_gpu("NVIDIA H100 80GB HBM3")), ASKED)
+    for view in (hbm_traffic, memory, overview, roofline, tile_schedule):
+        words = str(replace(view.sheet((run,), LIGHT), items=())) + "".join(
+            str(item) for item in view.sheet((run,), LIGHT).items if isinstance(item, Table)
+        )
+        for told in ("it again", "them again", "--detail", "More settings", "names no schedule"):
+            assert told not in words, (view.TITLE, told)
+    assert "an ncu file holds no energy" in str(roofline.sheet((run,), LIGHT).items)
 
 
 def test_what_is_not_in_the_file_has_a_reason() -> None:
