@@ -93,10 +93,8 @@ def as_in_table(device: DeviceInfo) -> DeviceInfo:
     spec = find_spec(device.name)
     cc, sms = device.compute_capability, device.sm_count
     if spec is None or cc not in (None, spec.compute_capability) or sms not in (None, spec.sm_count):
-        known = (
-            "is not in the table of GPUs" if spec is None else f"has other SMs than {spec.title} in the table of GPUs"
-        )
-        reason = f"{device.name} {known}"
+        other = "is not" if spec is None else f"has other SMs than {spec.title}"
+        reason = f"{device.name} {other} in the table of GPUs"
         return replace(device, peak_hbm_source=reason, peak_flops_source=reason)
     return replace(
         device,

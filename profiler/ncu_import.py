@@ -5,7 +5,7 @@ import statistics
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kernels.problem import AttentionProblem, Refused
@@ -174,6 +174,9 @@ def _whole(page: Page, passes: Sequence[Sequence[Kernel]], l2: str) -> list[Meas
             if quantity.name in TOLD:
                 found.append(_missing(quantity))
             continue
+        if unknown := _uncounted(page, quantity, passes):
+            found.append(unknown)
+            continue
         sums = tuple(sum(page.value(quantity, row) or 0.0 for row in one) for one in passes)
         note = f"{_how(page, quantity, passes)}; summed over {len(passes[0])} kernels; {L2[l2]}"
         found.append(_measured(quantity, sums, note))
@@ -187,9 +190,14 @@ def _of_launches(page: Page, passes: Sequence[Sequence[Kernel]], launches: Seque
     found = []
     for index, launch in enumerate(launches):
         for quantity in QUANTITIES:
-            if page.place(quantity) is not None:
-                values = tuple(page.value(quantity, one[index]) or 0.0 for one in passes)
-                found.append(_measured(quantity, values, _how(page, quantity, passes), launch))
+            if page.place(quantity) is None:
+                continue
+            rows = [one[index] for one in passes]
+            if unknown := _uncounted(page, quantity, [rows]):
+                found.append(replace(unknown, launch=launch))
+                continue
+            values = tuple(page.value(quantity, row) or 0.0 for row in rows)
+            found.append(_measured(quantity, values, _how(page, quantity, passes), launch))
     return found
 
 
@@ -208,6 +216,16 @@ def _measured(quantity: Quantity, values: tuple[float, ...], note: str, launch: 
 
 def _missing(quantity: Quantity) -> Measurement:
     reason = f"the ncu file has no column {quantity.metrics[0]}"
+    return Measurement(quantity.name, None, quantity.unit, SOURCE, reason)
+
+
+def _uncounted(page: Page, quantity: Quantity, passes: Sequence[Sequence[Kernel]]) -> Measurement | None:
+    """What to say of a sum that lacks a kernel; None where every kernel has its number."""
+    row = next((row for one in passes for row in one if page.value(quantity, row) is None), None)
+    if row is None:
+        return None
+    column = page.columns[page.place(quantity) or 0]
+    reason = f"ncu had no {column} of kernel {page.text(row, 'ID')}: n/a in the file"
     return Measurement(quantity.name, None, quantity.unit, SOURCE, reason)
 
 
@@ -246,13 +264,7 @@ def _device(page: Page, kernels: Sequence[Kernel], name: str) -> DeviceInfo:
             f"cuda:{int(device)}" if is_index else "cuda:0",
             told or guessed,
             compute_capability=cc,
-            sm_count=_count(page, kernels[0], SM_COUNT),
-            l2_bytes=_count(page, kernels[0], L2_SIZE),
+            sm_count=page.count(kernels[0], SM_COUNT),
+            l2_bytes=page.count(kernels[0], L2_SIZE),
         )
     )
-
-
-def _count(page: Page, row: Kernel, column: str) -> int | None:
-    text = page.text(row, column).replace(",", "")
-    is_plain = column in page.places and page.units[page.places[column]] in ("", "byte", "SM")
-    return int(text) if is_plain and text.isdecimal() and 0 < len(text) < 12 and int(text) else None

@@ -249,10 +249,14 @@ def test_what_is_no_raw_page_is_refused(file: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
     [
-        ("100.663", "byte", "another country reads as another"),
-        ("100.663.296", "byte", "no number"),
-        ("6,61", "Gbyte", "no number"),
-        ("n/a", "byte", "no number"),
+        (
+            "100.663",
+            "byte",
+            "no number of the table tells which; write it anew with ncu --print-units base, or with LC_",
+        ),
+        ("6,610", "Gbyte", "is '6,610', which is 6.610 in one country and 6,610 in another"),
+        ("1,2,3", "byte", "no number"),
+        ("1 234,5", "byte", "no number"),
         ("", "byte", "no number"),
         ("nan", "byte", "no number"),
         ("-1", "byte", "no number"),
@@ -265,6 +269,74 @@ def test_what_is_no_raw_page_is_refused(file: bytes, words: str) -> None:
 def test_numbers_that_could_be_read_in_two_ways_are_refused(value: str, unit: str, words: str) -> None:
     with pytest.raises(NotARun, match=words):
         imported(read(page(("k", (value, "1", "1", "1")), units=(unit, *BASE[1:]))), ASKED)
+
+
+@pytest.mark.parametrize(
+    ("cells", "units", "read_bytes", "write_bytes", "time"),
+    [
+        # One number with groups and decimals, in a metric that is not asked for.
+        (("14.200", "1.311", "1,310.500"), ("Mbyte", "Kbyte", "usecond"), 14_200_000, 1311, 1310.5e-6),
+        (("14.200", "1.311", "1.310,500"), ("Kbyte", "Kbyte", "usecond"), 14_200_000, 1_311_000, 1310.5e-6),
+        # Several groups.
+        (("100,663,296", "1,311", "1.311"), ("byte", "byte", "usecond"), 100_663_296, 1311, 1.311e-6),
+        (("100.663.296", "1.311", "1,311"), ("byte", "byte", "usecond"), 100_663_296, 1311, 1.311e-6),
+        # One, two and more than three decimals; more than three digits, or 0, before them.
+        (("14.200", "1.5", "3"), ("Mbyte", "byte", "ns"), 14_200_000, 2, 3e-9),
+        (("14,200", "1.311", "6,61"), ("Mbyte", "byte", "us"), 14_200_000, 1311, 6.61e-6),
+        (("14.200", "1", "6.2345"), ("Mbyte", "byte", "us"), 14_200_000, 1, 6.2345e-6),
+        (("14.200", "1", "1310.500"), ("Mbyte", "byte", "us"), 14_200_000, 1, 1310.5e-6),
+        (("14,200", "1", "0,311"), ("Mbyte", "byte", "us"), 14_200_000, 1, 0.311e-6),
+        # Bytes are whole.
+        (("100,352", "1", "3"), ("byte", "byte", "ns"), 100_352, 1, 3e-9),
+    ],
+)
+def test_one_number_tells_the_locale_of_all(
+    cells: tuple[str, ...], units: tuple[str, ...], read_bytes: float, write_bytes: float, time: float
+) -> None:
+    run = imported(read(page(("k", cells), metrics=(READ, WRITE, TIME), units=units)), ASKED)
+    assert (run.value("hbm_read_bytes"), run.value("hbm_write_bytes")) == (read_bytes, write_bytes)
+    assert run.value("gpu_time_seconds") == pytest.approx(time)
+
+
+@pytest.mark.parametrize(("told", "gigabytes"), [("12.34", 6.61), ("12,34", 6610), ("7", None), ("n/a", None)])
+def test_a_metric_that_is_not_asked_for_tells_the_locale_too(told: str, gigabytes: float | None) -> None:
+    metrics, units = (READ, WRITE, "sm__throughput.avg.pct_of_peak_sustained_elapsed"), ("Gbyte", "byte", "%")
+    file = read(page(("k", ("6.610", "1", "5")), ("k", ("1", "1", told)), metrics=metrics, units=units))
+    if gigabytes is None:
+        with pytest.raises(NotARun, match="no number of the table tells which"):
+            imported(file, ASKED)
+    else:
+        assert imported(file, ASKED).value("hbm_read_bytes", "k 1") == gigabytes * 1e9
+
+
+def test_numbers_of_two_countries_are_refused() -> None:
+    with pytest.raises(NotARun, match="of two countries"):
+        imported(read(page(("k", ("1.5", "1,5", "1", "1")))), ASKED)
+
+
+def test_facts_of_the_gpu_are_read_in_the_locale_of_the_table() -> None:
+    more = ("device__attribute_l2_cache_size", "device__attribute_multiprocessor_count")
+    for size in ("52.428.800", "52,428,800"):
+        kernel = ("k", (*ONE[1][1:2] * 4, size, "132"))
+        device = imported(
+            read(
+                page(kernel, metrics=(*METRICS, *more), units=(*BASE, "byte", "")),
+            ),
+            ASKED,
+        ).device
+        assert (device.l2_bytes, device.sm_count) == (50 * 2**20, 132)
+
+
+@pytest.mark.parametrize("cell", ["n/a", "N/A", "(!) n/a"])
+def test_a_number_that_ncu_had_not_is_missing_with_its_reason(cell: str) -> None:
+    run = imported(read(page(("a", ("10", "20", "1", "5")), ("b", ("30", "40", cell, "6")))), ASKED)
+    whole, first, second = (run.find("l2_sm_bytes", launch, "ncu") for launch in (None, "a", "b"))
+    assert first is not None and first.value == 32
+    for part in (whole, second):
+        assert part is not None and part.value is None
+        assert part.note == f"ncu had no {SECTORS} of kernel 1: n/a in the file"
+    assert run.value("hbm_read_bytes") == 40
+    assert from_json(to_json([run])) == (run,)
 
 
 def test_no_kernel_takes_no_time() -> None:
