@@ -427,4 +427,4 @@ def test_import_names_the_file_that_it_refuses(command: Command, tmp_path: Path)
     assert answer.code == 2
     assert answer.err.startswith(f"{other}: This is not what ncu --csv --page raw writes")
     answer = command(str(tmp_path / "none.csv"), *SHAPE.split())
-    assert answer.code == 2 and "is not a file" in answer.err
+    assert (answer.code, answer.err) == (2, f"{tmp_path / 'none.csv'} is not a file.\n")
