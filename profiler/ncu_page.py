@@ -134,13 +134,12 @@ class Page:
         """What a cell says; None where it is no number. Raises NotARun where it may be two."""
         if self.decimal is not None:
             return number(text, self.decimal)
-        readings = {number(text, sign) for sign in (POINT, COMMA)} - {None}
+        readings = sorted({found for sign in (POINT, COMMA) if (found := number(text, sign)) is not None})
         # What is counted in base units is whole.
         if len(readings) > 1 and not (COMMA in text and self.units[place] in WHOLE):
             raise NotARun(
-                f"{self.columns[place]} is {text!r}, which is {text.replace(COMMA, POINT)} in one country and "
-                f"{text.replace(POINT, COMMA)} in another, and no number of the table tells which; write it anew with "
-                f"{HOW}."
+                f"{self.columns[place]} is {text!r}, which is {readings[0]:g} in one country and {readings[1]:g} in "
+                f"another, and no number of the table tells which; write it anew with {HOW}."
             )
         return number(text, POINT)
 

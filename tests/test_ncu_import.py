@@ -254,7 +254,7 @@ def test_what_is_no_raw_page_is_refused(file: bytes, words: str) -> None:
             "byte",
             "no number of the table tells which; write it anew with ncu --print-units base, or with LC_",
         ),
-        ("6,610", "Gbyte", "is '6,610', which is 6.610 in one country and 6,610 in another"),
+        ("6,610", "Gbyte", "is '6,610', which is 6.61 in one country and 6610 in another"),
         ("1,2,3", "byte", "no number"),
         ("1 234,5", "byte", "no number"),
         ("", "byte", "no number"),
