@@ -206,7 +206,8 @@ class Job:
     def _work(self) -> None:
         """What is done, in the Job's own thread."""
         request = uuid.uuid4().hex[:12]
-        # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them.
+        # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them. An own kernel
+        # costs the process that holds it; from then on each Run holds the GPU for itself.
         self._ask(child.lock, self._worker.device, str(self._progress))
         faults = self._admit()
         require_writable(self._folder)

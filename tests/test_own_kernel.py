@@ -12,7 +12,7 @@ import torch
 from kernels import own_import
 from kernels.own import MAX_NAME, is_own, kernel_named, likes
 from kernels.own_fault import MOST_CHARACTERS, KernelFault, RefusedKernel, bounded, trace_of, words_of
-from kernels.own_forward import forward_of
+from kernels.own_forward import forward_of, untouched
 from kernels.own_import import OwnCallable, imported, offered, permit
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler.accuracy import measure_errors
@@ -378,6 +378,16 @@ def test_inputs_hold_the_same_in_the_same_places(write: Write, change: str) -> N
     with pytest.raises(KernelFault, match="m:f wrote into q, which it was given to read"):
         run_of("m:f")
     assert 0 < (run_of_flash().value("relative_error") or 0) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_places_count_beyond_what_is_weighed_at_once(dtype: torch.dtype) -> None:
+    large = torch.arange(2**20 + 7).to(dtype)[None]
+    with untouched("m:f", [large, large, large]):
+        large.mul_(1)
+    for first, second in ((3, 2**20 + 2), (2**20 + 5, 1000)):
+        with pytest.raises(KernelFault, match="wrote into q"), untouched("m:f", [large, large, large]):
+            large[0, [first, second]] = large[0, [second, first]]
 
 
 def run_of_flash() -> Run:
