@@ -40,7 +40,9 @@ def _show(found: Resources, launch: LaunchResources, kind: str, tile: TileConfig
         return
     cut = f"{tile.BLOCK_M}x{tile.BLOCK_N}_w{tile.num_warps}_s{tile.num_stages}"
     name = f"{launch.launch}_{cut}_sm{''.join(map(str, found.configuration.compute_capability))}"
-    st.download_button(f"Download {kind.upper()}", text, f"{name}.{kind}", "text/plain", key="blocks.code-download")
+    st.download_button(
+        f"Download {kind.upper()}", text, f"{name}.{kind}", "text/plain", key="blocks.code-download", on_click="ignore"
+    )
     if len(text) > MOST_SHOWN:
         st.caption(f"The first {MOST_SHOWN:,} of {len(text):,} characters.")
     st.code(text[:MOST_SHOWN], language=None, height=420)

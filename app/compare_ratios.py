@@ -21,6 +21,7 @@ BAR_PIXELS, AXIS_PIXELS = 26, 56
 COLOUR = {"better": "#0B7A75", "worse": "#D55E00", "": LIBRARY}
 MOST_BARS = 16
 TITLES = {"l2_hit_percent": "L2 hits", "requested_bytes": "requested, both", "gpu_time_seconds": "time"}
+NUMBER_SHARE = 0.36  # of a phone's axis, which a number may take
 LEAST_DECADES = 0.1  # on either side of 1, so that a change of a percent is not drawn as a large one
 
 
@@ -65,8 +66,9 @@ def _chart(rows: Sequence[Row], title: str, theme: Theme) -> go.Figure:
             hovertext=escape(f"{row.name}: {ratio(size)}, {row.verdict}"),
         )  # fmt: skip
     figure.add_scatter(
-        x=sizes, y=places, text=[f" {ratio(size)} " for size in sizes], mode="text", hoverinfo="skip",
-        textposition=["middle left" if size < 1 else "middle right" for size in sizes],
+        x=[1.0] * len(rows), y=places, text=[f" {ratio(size)} " for size in sizes], mode="text", hoverinfo="skip",
+        # Across the line at 1 from its bar, where nothing is drawn: beyond a long bar stand the names.
+        textposition=["middle right" if size < 1 else "middle left" for size in sizes],
         textfont={"color": theme.ink}, cliponaxis=False,
     )  # fmt: skip
     figure.add_vline(x=1, line={"width": 1, "color": theme.muted})
@@ -86,11 +88,15 @@ def _chart(rows: Sequence[Row], title: str, theme: Theme) -> go.Figure:
 
 
 def _range(sizes: Sequence[float]) -> tuple[float, float]:
-    """Exponents of the axis' ends, with room for the numbers at the bar ends."""
+    """Exponents of the axis' ends; where a bar goes to one side of 1, there is room for its number on the other."""
     decades = [math.log10(size) for size in sizes]
     low, high = min(-LEAST_DECADES, *decades), max(LEAST_DECADES, *decades)
-    room = 0.22 * (high - low)
-    return low - (room if min(decades) < 0 else 0), high + (room if max(decades) >= 0 else 0)
+    if min(decades) < 0:
+        high = max(high, -low * NUMBER_SHARE / (1 - NUMBER_SHARE))
+    if max(decades) >= 0:
+        low = min(low, -high * NUMBER_SHARE / (1 - NUMBER_SHARE))
+    margin = 0.02 * (high - low)
+    return low - margin, high + margin
 
 
 def _ticks(low: float, high: float) -> dict[str, list[object]]:

@@ -3,6 +3,7 @@
 from app.style import ratio
 from app.subject import Subject
 from kernels.own import is_own
+from profiler.ncu_import import is_imported
 
 OURS = "from the schedule, no Run needed"
 
@@ -25,6 +26,8 @@ def where_from(subject: Subject) -> str:
 
 def no_schedule(subject: Subject) -> str:
     """What to say of launches whose programs are not known."""
+    if is_imported(subject.kernel):
+        return "What happens inside is not known: it was profiled elsewhere."
     if is_own(subject.kernel):
         return 'What happens inside is not known: the function names no schedule, such as schedule = "flash".'
     return "Each launch reads its operands and writes its result; from the schedule."

@@ -8,22 +8,9 @@ from app.launch_chart import launch_title
 from app.picture import Table
 from app.report_parts import folded, table
 from app.traffic_tables import flag
-from profiler.run import Measurement, Run
+from profiler.run import HELD, Measurement, Run
 
 # Memory that is held, in powers of 1024; other bytes moved, in powers of 1000.
-HELD = frozenset(
-    {
-        "predicted_peak_bytes",
-        "baseline_allocated_bytes",
-        "peak_allocated_bytes",
-        "peak_reserved_bytes",
-        "nvml_memory_used_bytes",
-        "process_memory_bytes",
-        "context_bytes",
-        "other_processes_bytes",
-        "device_memory_bytes",
-    }
-)
 SPELL: Mapping[str, Callable[[float], str]] = {
     "B": style.traffic,
     "B/s": style.bandwidth,

@@ -105,8 +105,14 @@ def _hbm_name(roofs: Sequence[Roof], frame: Frame, marks: Sequence[Mark], joints
 
 
 def _axis(ends: tuple[float, float], spell: Callable[[float], str]) -> dict[str, Any]:
-    decades = [10.0**exponent for exponent in range(math.ceil(ends[0]), math.floor(ends[1]) + 1)]
-    ticks = {"tickvals": decades, "ticktext": [spell(decade) for decade in decades]}
+    """Ticks at the decades, or at 1, 2 and 5 of each where fewer than two of them are on the axis."""
+    exponents = range(math.floor(ends[0]), math.ceil(ends[1]) + 1)
+    for steps in (1,), (1, 2, 5):
+        places = [step * 10.0**exponent for exponent in exponents for step in steps]
+        places = [place for place in places if ends[0] <= math.log10(place) <= ends[1]]
+        if len(places) > 1:
+            break
+    ticks = {"tickvals": places, "ticktext": [spell(place) for place in places]}
     return {"type": "log", "range": list(ends), "fixedrange": True, "zeroline": False, **ticks}
 
 

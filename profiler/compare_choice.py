@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernels.problem import Refused
 from profiler.run import Run
-from profiler.store import load
+from profiler.store import load_named
 
 MOST_LISTED = 20
 
@@ -60,7 +60,7 @@ def chosen(word: str, kernel: str | None = None) -> Chosen:
 def _found(word: str, kernel: str) -> list[Chosen]:
     """The Runs that a word takes: by place from 1, id or kernel; all of a file without any of these."""
     file, which = _divided(word)
-    runs = [Chosen(file, place, run) for place, run in enumerate(load(file), 1)]
+    runs = [Chosen(file, place, run) for place, run in enumerate(load_named(file), 1)]
     if which.isascii() and which.isdecimal():
         return [one for one in runs if str(one.place) == which]
     if which:

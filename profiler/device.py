@@ -3,7 +3,7 @@
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
 from profiler.run import DeviceInfo
 
 MiB = 2**20
+DENSE = "datasheet, dense FP16 / BF16"
 FIRST_BFLOAT16 = (8, 0)  # the compute capability from which tensor cores take bfloat16
 
 
@@ -82,6 +83,32 @@ def find_spec(nvml_name: str) -> GpuSpec | None:
     """The row of exactly this product; a near name (H100 PCIe, A10G, a MIG instance) is another product."""
     name = nvml_name.removeprefix("NVIDIA ")
     return next((spec for spec in GPUS.values() if name in spec.nvml_names), None)
+
+
+def as_in_table(device: DeviceInfo) -> DeviceInfo:
+    """A GPU that is not here, with what the table knows of its name where it is not told; why no peak is known, else.
+
+    What is told must fit the table: another capability or number of SMs is another product, or a part of one.
+    """
+    spec = find_spec(device.name)
+    cc, sms = device.compute_capability, device.sm_count
+    if spec is None or cc not in (None, spec.compute_capability) or sms not in (None, spec.sm_count):
+        other = "is not" if spec is None else f"has other SMs than {spec.title}"
+        reason = f"{device.name} {other} in the table of GPUs"
+        return replace(device, peak_hbm_source=reason, peak_flops_source=reason)
+    return replace(
+        device,
+        compute_capability=spec.compute_capability,
+        sm_count=spec.sm_count,
+        l2_bytes=device.l2_bytes or spec.l2_bytes,
+        shared_memory_per_block=spec.shared_memory_per_block,
+        shared_memory_per_sm=spec.shared_memory_per_sm,
+        warps_per_sm=spec.architecture.warps_per_sm,
+        peak_hbm_bytes_per_second=spec.hbm_bytes_per_second,
+        peak_hbm_source="datasheet",
+        peak_flops_per_second=spec.flops_per_second,
+        peak_flops_source=DENSE,
+    )
 
 
 def compute_peak(device: DeviceInfo, dtype: str) -> tuple[float | None, str]:
@@ -177,7 +204,7 @@ def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
         peak_hbm_bytes_per_second=peak,
         peak_hbm_source=peak_source,
         peak_flops_per_second=spec.flops_per_second if spec else None,
-        peak_flops_source="datasheet, dense FP16 / BF16" if spec else f"{name} is not in the table of GPUs",
+        peak_flops_source=DENSE if spec else f"{name} is not in the table of GPUs",
         driver=ask(nvml, nvml.nvmlSystemGetDriverVersion)[0],
     )
 

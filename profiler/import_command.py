@@ -69,9 +69,9 @@ def import_ncu(
 
 
 def _bytes(file: Path) -> bytes:
+    if not file.is_file():
+        raise StoreError(f"{file} is not a file.")
     try:
-        if not file.is_file():
-            raise StoreError(f"{file} is not a file.")
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES + 1)
     except OSError as fault:

@@ -5,11 +5,12 @@ import statistics
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kernels.problem import AttentionProblem, Refused
 from profiler.codec import NotARun
+from profiler.device import as_in_table
 from profiler.launched import shortened
 from profiler.ncu_page import QUANTITIES, TOLD, Page, Quantity
 from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES
@@ -20,6 +21,21 @@ FAMILY = "ncu"  # before the colon of an imported kernel's name
 SOURCE = "ncu"
 MAX_NAME, MAX_TITLE = 80, 60
 ELSEWHERE = "profiled elsewhere: what its loads and stores ask for is not known"
+# What Bytescope's own Runs hold beside the counters, and why none that is imported does.
+LACKED = {
+    "an ncu file holds no bandwidth of copies, a Run of Bytescope's own on that GPU does": (
+        ("copy_bytes_per_second", "B/s", "cuda-event"),
+        ("l2_copy_bytes_per_second", "B/s", "cuda-event"),
+        ("l2_read_bytes_per_second", "B/s", "cuda-event"),
+    ),
+    "an ncu file holds no energy": (("energy_joules", "J", "nvml"),),
+    "an ncu file holds no samples over time": (("hbm_read_bytes", "B", "cupti-sampling"),),
+    "ncu sees kernels and no allocator": (
+        ("baseline_allocated_bytes", "B", "torch"),
+        ("peak_allocated_bytes", "B", "torch"),
+        ("allocator_events", "1", "torch"),
+    ),
+}
 ABOUT_GPU = ("device__attribute_display_name", "Device Name")
 SM_COUNT, L2_SIZE, PASSES = (
     "device__attribute_multiprocessor_count",
@@ -72,6 +88,7 @@ def imported(page: Page, asked: Asked) -> Run:
             *_modelled(asked.problem),
             *_whole(page, passes, asked.l2),
             *_of_launches(page, passes, launches),
+            *_lacked(),
         ),
         kernels=tuple(
             LaunchedKernel(launch, _kernel(page, row)) for launch, row in zip(launches, passes[0], strict=True)
@@ -157,6 +174,9 @@ def _whole(page: Page, passes: Sequence[Sequence[Kernel]], l2: str) -> list[Meas
             if quantity.name in TOLD:
                 found.append(_missing(quantity))
             continue
+        if unknown := _uncounted(page, quantity, passes):
+            found.append(unknown)
+            continue
         sums = tuple(sum(page.value(quantity, row) or 0.0 for row in one) for one in passes)
         note = f"{_how(page, quantity, passes)}; summed over {len(passes[0])} kernels; {L2[l2]}"
         found.append(_measured(quantity, sums, note))
@@ -170,10 +190,23 @@ def _of_launches(page: Page, passes: Sequence[Sequence[Kernel]], launches: Seque
     found = []
     for index, launch in enumerate(launches):
         for quantity in QUANTITIES:
-            if page.place(quantity) is not None:
-                values = tuple(page.value(quantity, one[index]) or 0.0 for one in passes)
-                found.append(_measured(quantity, values, _how(page, quantity, passes), launch))
+            if page.place(quantity) is None:
+                continue
+            rows = [one[index] for one in passes]
+            if unknown := _uncounted(page, quantity, [rows]):
+                found.append(replace(unknown, launch=launch))
+                continue
+            values = tuple(page.value(quantity, row) or 0.0 for row in rows)
+            found.append(_measured(quantity, values, _how(page, quantity, passes), launch))
     return found
+
+
+def _lacked() -> list[Measurement]:
+    return [
+        Measurement(name, None, unit, source, f"profiled elsewhere, and {reason}")
+        for reason, quantities in LACKED.items()
+        for name, unit, source in quantities
+    ]
 
 
 def _measured(quantity: Quantity, values: tuple[float, ...], note: str, launch: str | None = None) -> Measurement:
@@ -183,6 +216,16 @@ def _measured(quantity: Quantity, values: tuple[float, ...], note: str, launch: 
 
 def _missing(quantity: Quantity) -> Measurement:
     reason = f"the ncu file has no column {quantity.metrics[0]}"
+    return Measurement(quantity.name, None, quantity.unit, SOURCE, reason)
+
+
+def _uncounted(page: Page, quantity: Quantity, passes: Sequence[Sequence[Kernel]]) -> Measurement | None:
+    """What to say of a sum that lacks a kernel; None where every kernel has its number."""
+    row = next((row for one in passes for row in one if page.value(quantity, row) is None), None)
+    if row is None:
+        return None
+    column = page.columns[page.place(quantity) or 0]
+    reason = f"ncu had no {column} of kernel {page.text(row, 'ID')}: n/a in the file"
     return Measurement(quantity.name, None, quantity.unit, SOURCE, reason)
 
 
@@ -204,7 +247,7 @@ def _how(page: Page, quantity: Quantity, passes: Sequence[Sequence[Kernel]]) -> 
 
 
 def _device(page: Page, kernels: Sequence[Kernel], name: str) -> DeviceInfo:
-    """The GPU that all kernels ran on, as far as the page tells. Raises Refused where it was not one."""
+    """The GPU that all kernels ran on, as far as page and table of GPUs tell. Raises Refused where it was not one."""
     facts = {(page.text(row, "Device"), page.text(row, "CC")) for row in kernels}
     if len(facts) > 1:
         raise Refused("The kernels ran on several GPUs; keep those of one of them in the file.")
@@ -216,16 +259,12 @@ def _device(page: Page, kernels: Sequence[Kernel], name: str) -> DeviceInfo:
     is_index = re.fullmatch(r"\d{1,4}", device, re.ASCII) is not None
     told = name or page.text(kernels[0], *ABOUT_GPU) or ("" if is_index else device)
     guessed = f"GPU of compute capability {capability}" if cc else "GPU that ncu does not name"
-    return DeviceInfo(
-        f"cuda:{int(device)}" if is_index else "cuda:0",
-        told or guessed,
-        compute_capability=cc,
-        sm_count=_count(page, kernels[0], SM_COUNT),
-        l2_bytes=_count(page, kernels[0], L2_SIZE),
+    return as_in_table(
+        DeviceInfo(
+            f"cuda:{int(device)}" if is_index else "cuda:0",
+            told or guessed,
+            compute_capability=cc,
+            sm_count=page.count(kernels[0], SM_COUNT),
+            l2_bytes=page.count(kernels[0], L2_SIZE),
+        )
     )
-
-
-def _count(page: Page, row: Kernel, column: str) -> int | None:
-    text = page.text(row, column).replace(",", "")
-    is_plain = column in page.places and page.units[page.places[column]] in ("", "byte", "SM")
-    return int(text) if is_plain and text.isdecimal() and 0 < len(text) < 12 and int(text) else None

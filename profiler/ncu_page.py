@@ -13,7 +13,7 @@ from functools import cached_property
 
 from profiler.codec import NotARun
 from profiler.cupti.host import SECTOR_BYTES
-from profiler.ncu_csv import NUMBER, POINTED_THOUSANDS
+from profiler.ncu_number import COMMA, POINT, decimal_signs, number
 from profiler.plausible import printable
 
 MAX_BYTES = 64 * 2**20
@@ -29,6 +29,11 @@ SECONDS |= {"nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
 SECTORS = {
     f"{prefix}sector": factor * SECTOR_BYTES for prefix, factor in (("", 1.0), ("K", 1e3), ("M", 1e6), ("G", 1e9))
 }
+WHOLE = ("byte", "sector", "ns", "nsecond")
+MOST_COUNTED = 1e11
+METRIC = "__"  # in the name of every column that ncu counted
+NO_VALUE = re.compile(r"(\(!\) )?n/a", re.IGNORECASE)
+HOW = "ncu --print-units base, or with LC_ALL=C"
 ASK = (
     "Run ncu with --metrics dram__bytes_read.sum,dram__bytes_write.sum,lts__t_sectors_srcunit_tex.sum,"
     "gpu__time_duration.sum --csv --page raw --print-units base."
@@ -86,22 +91,55 @@ class Page:
         return place
 
     def value(self, quantity: Quantity, kernel: Sequence[str]) -> float | None:
-        """A kernel's quantity in its unit; None where the page does not hold it. Raises NotARun."""
+        """A kernel's quantity in its unit; None where page or cell do not hold it. Raises NotARun."""
         place = self.place(quantity)
         if place is None:
             return None
         text = kernel[place]
-        if not NUMBER.fullmatch(text) or POINTED_THOUSANDS.fullmatch(text):
+        if NO_VALUE.fullmatch(text):
+            return None
+        told = self._number(place, text)
+        if told is None:
             raise NotARun(
-                f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}, which is no number, or "
-                "one that another country reads as another; run ncu with LC_ALL=C and --print-units base."
+                f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}, which is no number; "
+                f"write the table anew with {HOW}."
             )
-        number = float(text.replace(",", "")) * quantity.units[self.units[place]]
-        if number > LARGEST or (quantity.unit == "s" and number <= 0):
+        value = told * quantity.units[self.units[place]]
+        if value > LARGEST or (quantity.unit == "s" and value <= 0):
             raise NotARun(
                 f"{self.columns[place]} of kernel {self.text(kernel, 'ID')} is {text[:40]!r}; no GPU gives it."
             )
-        return float(round(number)) if quantity.unit == "B" else number
+        return float(round(value)) if quantity.unit == "B" else value
+
+    def count(self, kernel: Sequence[str], column: str) -> int | None:
+        """A whole number above 0 of a column without a unit that scales it; None where the page tells none."""
+        place = self.places.get(column)
+        if place is None or self.units[place] not in ("", "byte", "SM"):
+            return None
+        found = number(kernel[place], self.decimal or POINT)
+        return int(found) if found and found < MOST_COUNTED and found.is_integer() else None
+
+    @cached_property
+    def decimal(self) -> str | None:
+        """The sign before decimals as any number of the table shows it; None where none does. Raises NotARun."""
+        places = [place for place, column in enumerate(self.columns) if METRIC in column]
+        signs = decimal_signs(kernel[place] for kernel in self.kernels for place in places)
+        if len(signs) > 1:
+            raise NotARun(f"The table's numbers are of two countries: 1.5 and 1,5; write it anew with {HOW}.")
+        return next(iter(signs), None)
+
+    def _number(self, place: int, text: str) -> float | None:
+        """What a cell says; None where it is no number. Raises NotARun where it may be two."""
+        if self.decimal is not None:
+            return number(text, self.decimal)
+        readings = sorted({found for sign in (POINT, COMMA) if (found := number(text, sign)) is not None})
+        # What is counted in base units is whole.
+        if len(readings) > 1 and not (COMMA in text and self.units[place] in WHOLE):
+            raise NotARun(
+                f"{self.columns[place]} is {text!r}, which is {readings[0]:g} in one country and {readings[1]:g} in "
+                f"another, and no number of the table tells which; write it anew with {HOW}."
+            )
+        return number(text, POINT)
 
     def text(self, kernel: Sequence[str], *columns: str) -> str:
         """The cell of the first of some columns that the page has, as one line; empty without any."""

@@ -21,6 +21,20 @@ HALVES = {
     "hbm_bytes": ("hbm_read_bytes", "hbm_write_bytes"),
     "requested_bytes": ("requested_read_bytes", "requested_write_bytes"),
 }
+# Bytes that are held, in GiB, and not moved, in GB.
+HELD = frozenset(
+    {
+        "predicted_peak_bytes",
+        "baseline_allocated_bytes",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "nvml_memory_used_bytes",
+        "process_memory_bytes",
+        "context_bytes",
+        "other_processes_bytes",
+        "device_memory_bytes",
+    }
+)
 KERNEL = ", kernel "  # stands between a launch and the number of its kernel, where it makes several
 UNITS = frozenset({"B", "B/s", "s", "FLOP", "1", "J", "W", "Hz", "°C", "%"})
 

@@ -7,9 +7,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from kernels.problem import LINEAR
-from profiler.run import Measurement, Run
+from profiler.run import HELD, Measurement, Run
 
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+STEPS = {2.0**40: "TiB", 2.0**30: "GiB", 2.0**20: "MiB", 2.0**10: "KiB", 1.0: "B"}
 PLAIN = ("1", "%", "°C")  # units that take no prefix
 
 
@@ -65,6 +66,8 @@ def spell(measurement: Measurement | None, digits: int = 4) -> str:
     """A value with so many significant digits and its unit, such as 13.08 GB; a dash where there is none."""
     if measurement is None or measurement.value is None:
         return "–"
+    if measurement.name in HELD:
+        return _capacity(measurement.value, digits)
     # Rounded first: 999.6 MB with three digits is 1 GB.
     value, unit = float(f"{measurement.value:.{digits}g}"), measurement.unit
     if unit in PLAIN or value == 0:
@@ -73,6 +76,12 @@ def spell(measurement: Measurement | None, digits: int = 4) -> str:
     if unit == "B":
         step = max(step, 0)
     return f"{value / 1000.0**step:.{digits}g} {PREFIXES[step]}{unit}"
+
+
+def _capacity(value: float, digits: int) -> str:
+    """Memory that is held, in powers of 1024, such as 4.157 GiB."""
+    factor = next((factor for factor in STEPS if float(f"{abs(value) / factor:.{digits}g}") >= 1), 1.0)
+    return f"{value / factor:.{max(digits, 4)}g} {STEPS[factor]}"
 
 
 def _ratio(one: Measurement | None, other: Measurement | None) -> str:

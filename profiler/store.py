@@ -123,7 +123,7 @@ def require_ordinary(path: Path) -> None:
 
 def printable_name(path: Path) -> str:
     """A file's name as text that can be shown: bytes that are not UTF-8, and control characters, are replaced."""
-    return printable(path.name)
+    return printable(path.name or str(path))
 
 
 def require_text_name(path: Path) -> None:
@@ -136,6 +136,20 @@ def require_text_name(path: Path) -> None:
 
 def load(path: Path) -> tuple[Run, ...]:
     """The Runs of one file. Raises NotARun or StoreError, each a sentence."""
+    return from_json(_content(path))
+
+
+def load_named(path: Path) -> tuple[Run, ...]:
+    """As `load`, for one of several files that were named together: every sentence says which one it is about."""
+    content = _content(path)
+    try:
+        return from_json(content)
+    except NotARun as fault:
+        raise NotARun(f"{printable_name(path)}: {fault}") from fault
+
+
+def _content(path: Path) -> bytes:
+    """A file's bytes. Raises NotARun or StoreError, each a sentence that names it."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -145,7 +159,7 @@ def load(path: Path) -> tuple[Run, ...]:
                 f"{printable_name(path)} is {found.st_size / 2**20:.0f} MiB; Run files stay under "
                 f"{MAX_FILE_BYTES >> 20} MiB."
             )
-        return from_json(path.read_bytes())
+        return path.read_bytes()
     except OSError as fault:
         raise StoreError(f"{printable_name(path)} could not be read: {fault.strerror or fault}.") from fault
 

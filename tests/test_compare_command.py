@@ -3,13 +3,18 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiler.limit_option import limits, spelled
-from profiler.run import Run, to_json
+from profiler.run import Measurement, Run, to_json
+from profiler.show import spell
 from tests.command_line import Answer, Command, answer_to
 from tests.fake_runs import PROBLEM, flash_run, naive_run
 
@@ -29,6 +34,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     )
     for name, runs in {"a": [flash_run()], "b": [slower], "both": [naive_run(), flash_run()]}.items():
         Path(f"{name}.json").write_text(to_json(runs))
+    Path("other.json").write_text("{}")
 
     def run(*words: str) -> Answer:
         return answer_to(["compare", *words], monkeypatch, capsys)
@@ -97,6 +103,8 @@ def test_which_runs_are_meant(command: Command, words: str) -> None:
         ("both.json:3 a.json", "both.json holds no Run '3'; name one of them: both.json:naive"),
         ("a.json b.json --kernel naive", "a.json holds no Run 'naive'"),
         ("none.json a.json", "none.json could not be read: No such file"),
+        ("a.json other.json", "other.json: This is not a Run file: it lacks format_version and runs."),
+        (". a.json", ". is not a file.\n"),
         ("a.json b.json --format doc", "The format 'doc' is not known; choose table, html, md, csv, json."),
         ("a.json b.json --fail-above hbm_read_bytes", "--fail-above is 'hbm_read_bytes'; give a ratio"),
         ("a.json b.json --fail-above 1.05", "names no measurement"),
@@ -107,6 +115,39 @@ def test_what_is_refused_is_said_in_a_sentence(command: Command, words: str, sen
     answer = command(*words.split())
     assert answer.code == 2
     assert sentence in answer.err and answer.out == "" and "Traceback" not in answer.err
+
+
+def test_memory_is_in_gib_and_traffic_in_gb(command: Command) -> None:
+    lines = [line for line in command("both.json").out.splitlines() if "_bytes" in line]
+    held = next(line for line in lines if "peak_allocated_bytes" in line)
+    # 4.43e9 and 0.147e9 B.
+    assert "4.126 GiB" in held and "140.2 MiB" in held
+    assert "6.61 GB" in next(line for line in lines if "hbm_read_bytes" in line)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 B"), (1023.0, "1023 B"), (2.0**20, "1 MiB"), (2.0**30 - 1, "1 GiB"), (1.5 * 2**40, "1.5 TiB")],
+)
+def test_memory_in_powers_of_1024(value: float, text: str) -> None:
+    assert spell(Measurement("peak_reserved_bytes", value, "B", "torch")) == text
+
+
+@pytest.mark.parametrize(("format", "is_refused"), [("html", True), ("json", False), ("md", False), ("csv", False)])
+def test_a_terminal_gets_only_what_can_be_read_there(command: Command, format: str, is_refused: bool) -> None:
+    reader, terminal = os.openpty()
+    words = [sys.executable, "-m", "profiler", "compare", str(Path("both.json").resolve()), "--format", format]
+    with subprocess.Popen(words, cwd=ROOT, stdout=terminal, stderr=subprocess.PIPE, text=True) as process:
+        os.close(terminal)
+        printed = bytearray()
+        with suppress(OSError):  # what a terminal answers that nobody holds any more
+            while part := os.read(reader, 65536):
+                printed += part
+        assert process.stderr is not None
+        told = process.stderr.read()
+    os.close(reader)
+    refusal = "A comparison as html is nothing to read on a terminal; name a file for it with --out.\n"
+    assert (process.returncode, told, bool(printed)) == ((2, refusal, False) if is_refused else (0, "", True))
 
 
 def test_a_file_whose_name_holds_a_colon_is_that_file(command: Command) -> None:

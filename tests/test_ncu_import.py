@@ -2,12 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.compare_sheet import compare_sheet
+from app.peak_check import possible_hbm
+from app.picture import Table
+from app.style import LIGHT
+from app.views import hbm_traffic, memory, overview, roofline, tile_schedule
 from kernels.problem import AttentionProblem, Refused
 from profiler.codec import NotARun
 from profiler.compare import compare
@@ -132,6 +138,59 @@ def test_replays_and_the_gpu_are_told_where_the_page_does() -> None:
     assert imported(read(page(ONE)), Asked(PROBLEM, device_name="H200")).device.name == "H200"
 
 
+def on_gpu(name: str, *told: str) -> bytes:
+    """A kernel on a GPU of that name, with its number of SMs where that is told."""
+    more = ("device__attribute_display_name", "device__attribute_multiprocessor_count")[: 1 + len(told)]
+    return page(("k", (*ONE[1], name, *told)), metrics=(*METRICS, *more), units=(*BASE, *("" for _ in more)))
+
+
+def test_the_table_of_gpus_tells_what_the_page_does_not() -> None:
+    device = imported(read(on_gpu("NVIDIA H100 80GB HBM3")), ASKED).device
+    assert (device.peak_hbm_bytes_per_second, device.peak_hbm_source) == (3350e9, "datasheet")
+    assert (device.peak_flops_per_second, device.peak_flops_source) == (989e12, "datasheet, dense FP16 / BF16")
+    assert (device.sm_count, device.l2_bytes, device.warps_per_sm) == (132, 50 * 2**20, 64)
+    assert device.shared_memory_per_sm == 228 * 1024 and device.memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (on_gpu("NVIDIA H100 PCIe"), "NVIDIA H100 PCIe is not in the table of GPUs"),
+        (on_gpu("NVIDIA H200", "16"), "NVIDIA H200 has other SMs than H200 SXM in the table of GPUs"),
+        (on_gpu("A100-SXM4-80GB"), "A100-SXM4-80GB has other SMs than A100 SXM 80 GB in the table of GPUs"),
+    ],
+)
+def test_another_product_lends_no_peak(file: bytes, why: str) -> None:
+    device = imported(read(file), ASKED).device
+    assert device.peak_hbm_bytes_per_second is None and device.peak_flops_per_second is None
+    assert (device.peak_hbm_source, device.peak_flops_source) == (why, why)
+    assert from_json(to_json([imported(read(file), ASKED)]))[0].device == device
+
+
+def test_more_bytes_than_the_peak_moves_are_flagged() -> None:
+    run = imported(
+        read(
+            page(("k", ("1e16", "1", "1", "1300000"))),
+        ),
+        Asked(PROBLEM, device_name="NVIDIA H200"),
+    )
+    assert "above the peak of 4.80 TB/s" in possible_hbm(run).reason
+    assert "above the peak of 4.80 TB/s" in hbm_traffic.sheet((run,), LIGHT).figures[-1].reason
+    shown = compare_sheet(compare(flash_run(), run), LIGHT)
+    assert shown.figures[0].value == "–" and "above the peak of 4.80 TB/s" in shown.figures[0].reason
+
+
+def test_pages_ask_nobody_to_measure_an_import_again() -> None:
+    run = imported(read(on_gpu("NVIDIA H100 80GB HBM3")), ASKED)
+    for view in (hbm_traffic, memory, overview, roofline, tile_schedule):
+        words = str(replace(view.sheet((run,), LIGHT), items=())) + "".join(
+            str(item) for item in view.sheet((run,), LIGHT).items if isinstance(item, Table)
+        )
+        for told in ("it again", "them again", "--detail", "More settings", "names no schedule"):
+            assert told not in words, (view.TITLE, told)
+    assert "an ncu file holds no energy" in str(roofline.sheet((run,), LIGHT).items)
+
+
 def test_what_is_not_in_the_file_has_a_reason() -> None:
     run = imported(read(page(("k", ("1", "2")), metrics=METRICS[:2], units=BASE[:2])), ASKED)
     for name in ("l2_sm_bytes", "gpu_time_seconds"):
@@ -190,10 +249,14 @@ def test_what_is_no_raw_page_is_refused(file: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
     [
-        ("100.663", "byte", "another country reads as another"),
-        ("100.663.296", "byte", "no number"),
-        ("6,61", "Gbyte", "no number"),
-        ("n/a", "byte", "no number"),
+        (
+            "100.663",
+            "byte",
+            "no number of the table tells which; write it anew with ncu --print-units base, or with LC_",
+        ),
+        ("6,610", "Gbyte", "is '6,610', which is 6.61 in one country and 6610 in another"),
+        ("1,2,3", "byte", "no number"),
+        ("1 234,5", "byte", "no number"),
         ("", "byte", "no number"),
         ("nan", "byte", "no number"),
         ("-1", "byte", "no number"),
@@ -219,6 +282,74 @@ def test_kernels_after_the_end_of_the_table_are_not_left_out(between: str) -> No
     first, second = page(ONE).decode(), page(ONE).decode().splitlines()[-1]
     with pytest.raises(NotARun, match="torn: rows follow a line that is none of them"):
         read(f"{first}{between}\n{second}\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("cells", "units", "read_bytes", "write_bytes", "time"),
+    [
+        # One number with groups and decimals, in a metric that is not asked for.
+        (("14.200", "1.311", "1,310.500"), ("Mbyte", "Kbyte", "usecond"), 14_200_000, 1311, 1310.5e-6),
+        (("14.200", "1.311", "1.310,500"), ("Kbyte", "Kbyte", "usecond"), 14_200_000, 1_311_000, 1310.5e-6),
+        # Several groups.
+        (("100,663,296", "1,311", "1.311"), ("byte", "byte", "usecond"), 100_663_296, 1311, 1.311e-6),
+        (("100.663.296", "1.311", "1,311"), ("byte", "byte", "usecond"), 100_663_296, 1311, 1.311e-6),
+        # One, two and more than three decimals; more than three digits, or 0, before them.
+        (("14.200", "1.5", "3"), ("Mbyte", "byte", "ns"), 14_200_000, 2, 3e-9),
+        (("14,200", "1.311", "6,61"), ("Mbyte", "byte", "us"), 14_200_000, 1311, 6.61e-6),
+        (("14.200", "1", "6.2345"), ("Mbyte", "byte", "us"), 14_200_000, 1, 6.2345e-6),
+        (("14.200", "1", "1310.500"), ("Mbyte", "byte", "us"), 14_200_000, 1, 1310.5e-6),
+        (("14,200", "1", "0,311"), ("Mbyte", "byte", "us"), 14_200_000, 1, 0.311e-6),
+        # Bytes are whole.
+        (("100,352", "1", "3"), ("byte", "byte", "ns"), 100_352, 1, 3e-9),
+    ],
+)
+def test_one_number_tells_the_locale_of_all(
+    cells: tuple[str, ...], units: tuple[str, ...], read_bytes: float, write_bytes: float, time: float
+) -> None:
+    run = imported(read(page(("k", cells), metrics=(READ, WRITE, TIME), units=units)), ASKED)
+    assert (run.value("hbm_read_bytes"), run.value("hbm_write_bytes")) == (read_bytes, write_bytes)
+    assert run.value("gpu_time_seconds") == pytest.approx(time)
+
+
+@pytest.mark.parametrize(("told", "gigabytes"), [("12.34", 6.61), ("12,34", 6610), ("7", None), ("n/a", None)])
+def test_a_metric_that_is_not_asked_for_tells_the_locale_too(told: str, gigabytes: float | None) -> None:
+    metrics, units = (READ, WRITE, "sm__throughput.avg.pct_of_peak_sustained_elapsed"), ("Gbyte", "byte", "%")
+    file = read(page(("k", ("6.610", "1", "5")), ("k", ("1", "1", told)), metrics=metrics, units=units))
+    if gigabytes is None:
+        with pytest.raises(NotARun, match="no number of the table tells which"):
+            imported(file, ASKED)
+    else:
+        assert imported(file, ASKED).value("hbm_read_bytes", "k 1") == gigabytes * 1e9
+
+
+def test_numbers_of_two_countries_are_refused() -> None:
+    with pytest.raises(NotARun, match="of two countries"):
+        imported(read(page(("k", ("1.5", "1,5", "1", "1")))), ASKED)
+
+
+def test_facts_of_the_gpu_are_read_in_the_locale_of_the_table() -> None:
+    more = ("device__attribute_l2_cache_size", "device__attribute_multiprocessor_count")
+    for size in ("52.428.800", "52,428,800"):
+        kernel = ("k", (*ONE[1][1:2] * 4, size, "132"))
+        device = imported(
+            read(
+                page(kernel, metrics=(*METRICS, *more), units=(*BASE, "byte", "")),
+            ),
+            ASKED,
+        ).device
+        assert (device.l2_bytes, device.sm_count) == (50 * 2**20, 132)
+
+
+@pytest.mark.parametrize("cell", ["n/a", "N/A", "(!) n/a"])
+def test_a_number_that_ncu_had_not_is_missing_with_its_reason(cell: str) -> None:
+    run = imported(read(page(("a", ("10", "20", "1", "5")), ("b", ("30", "40", cell, "6")))), ASKED)
+    whole, first, second = (run.find("l2_sm_bytes", launch, "ncu") for launch in (None, "a", "b"))
+    assert first is not None and first.value == 32
+    for part in (whole, second):
+        assert part is not None and part.value is None
+        assert part.note == f"ncu had no {SECTORS} of kernel 1: n/a in the file"
+    assert run.value("hbm_read_bytes") == 40
+    assert from_json(to_json([run])) == (run,)
 
 
 def test_no_kernel_takes_no_time() -> None:
@@ -309,4 +440,4 @@ def test_import_names_the_file_that_it_refuses(command: Command, tmp_path: Path)
     assert answer.code == 2
     assert answer.err.startswith(f"{other}: This is not what ncu --csv --page raw writes")
     answer = command(str(tmp_path / "none.csv"), *SHAPE.split())
-    assert answer.code == 2 and "is not a file" in answer.err
+    assert (answer.code, answer.err) == (2, f"{tmp_path / 'none.csv'} is not a file.\n")

@@ -173,8 +173,8 @@ def test_what_ends_a_thread_or_a_process_ends_only_its_kernel(cpu_worker: Worker
     assert status.state == "failed" and kernels_of(status, runs) == ["flash"]
     assert status.error == (
         "odd:interrupts raised KeyboardInterrupt, without a word. odd:mute raised Mute, without a word. "
-        "odd:leaves (phase: interpret) ended: the worker process left with exit code 0. Run again: a fresh one takes "
-        "over."
+        "odd:leaves (phase: interpret) ended: the worker process left with exit code 0. Run again: a "
+        "fresh one takes over."
     )
 
 

@@ -319,7 +319,7 @@ def test_a_terminal_gets_only_what_can_be_read_there(tmp_path: Path, format: str
 @pytest.mark.parametrize(
     ("content", "options", "sentence"),
     [
-        ("[]", (), "This is not a Run file: it lacks format_version and runs."),
+        ("[]", (), "runs.json: This is not a Run file: it lacks format_version and runs."),
         ("", ("--format", "pdf"), "The format 'pdf' is not known; choose html, json, csv, md, perfetto, memory."),
         ("", ("--out", "/nowhere/report.html"), "/nowhere/report.html could not be written"),
         ("", ("--format", "perfetto"), "Flash has no timeline here, since it ran through the interpreter"),

@@ -1,5 +1,6 @@
 """The Compare page and its exports: the answer in words, what differs first, shared axes, and hostile Runs."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -250,6 +251,23 @@ def test_bytes_that_cannot_be_true_are_not_told_as_a_fact() -> None:
     assert figure.value == "–" and "above the peak of 4.81 TB/s" in figure.reason
     bars = [trace.hovertext for trace in chart(sheet, "Ratios").chart.data if trace.type == "bar"]
     assert not [text for text in bars if text.startswith("hbm_")]
+
+
+@pytest.mark.parametrize(
+    "pair_of_runs", [(naive_run(), flash_run()), (flash_run(), naive_run()), (flash_run(), flash_run(run_id="b"))]
+)
+def test_numbers_of_ratios_have_room_on_a_phone(pair_of_runs: tuple[Run, Run]) -> None:
+    """A phone's axis is 190 px wide, and the longest number, such as 0.00526×, takes 65 of them."""
+    figure = chart(shown(*pair_of_runs), "Ratios").chart
+    low, high = figure.layout.xaxis.range
+    numbers = next(trace for trace in figure.data if trace.type == "scatter")
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    assert len(bars) == len(numbers.x) and set(numbers.x) == {1.0}
+    for bar, place in zip(bars, numbers.textposition, strict=True):
+        end = math.log10(bar.base[0] + bar.x[0])
+        assert low < end < high
+        room = {"middle right": high, "middle left": -low}[place]
+        assert (end < 0) == (place == "middle right") and room / (high - low) * 190 >= 65
 
 
 def test_what_the_report_prints_is_what_the_other_pages_hold_against_each_other() -> None:

@@ -1,5 +1,6 @@
 """The Roofline page: each Run and launch under the right roof, in words, and what may not be drawn as fact."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -202,6 +203,16 @@ def test_points_and_roofs_of_the_picture(pair_of_runs: tuple[Run, Run]) -> None:
     assert tuple(joint.x) == (at_l2.x[0], hbm.x[0])
     assert drawn["scale, HBM"].marker.size < hbm.marker.size and "scale, L2" not in drawn
     assert "429 TFLOP/s<br>4,070 FLOP/B of HBM bytes<br>43% of the bfloat16 peak, which limits it" in hbm.hovertext[0]
+
+
+def test_without_a_roof_the_axes_have_ticks() -> None:
+    device = replace(H200, name="another", peak_hbm_bytes_per_second=None, peak_flops_per_second=None)
+    sheet = roofline.sheet((replace(flash_run(), device=device),), LIGHT)
+    (chart,) = [item.chart for item in sheet.items if isinstance(item, Picture)]
+    for axis in (chart.layout.xaxis, chart.layout.yaxis):
+        low, high = axis.range
+        assert len([at for at in axis.tickvals if low <= math.log10(at) <= high]) >= 2
+    assert all(text.endswith("FLOP/s") for text in chart.layout.yaxis.ticktext)
 
 
 def test_roofs_that_were_not_measured_are_said_and_never_made_up() -> None:

@@ -98,7 +98,8 @@ def _exports(compared: Compared) -> None:
     with st.container(horizontal=True):
         for format, (label, mime) in FORMATS.items():
             name = f"bytescope-{compared.before.id}-{compared.after.id}.{format}"
-            st.download_button(label, _maker(compared, format), name, mime, key=f"compare-{format}")
+            # A run of the page would take back the file that the browser is about to fetch.
+            st.download_button(label, _maker(compared, format), name, mime, key=f"compare-{format}", on_click="ignore")
 
 
 def _maker(compared: Compared, format: str) -> Callable[[], str]:

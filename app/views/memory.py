@@ -109,7 +109,7 @@ def _timeline(named: list[tuple[str, Run]], theme: Theme) -> None:
                 st.download_button(
                     f"Snapshot of {page.plain(name)}", partial(_pickled, run), f"bytescope-{run.id}.pickle",
                     "application/octet-stream", key=f"memory.snapshot-{run.id}", icon=":material/download:",
-                    help=f"torch's memory snapshot, with the tensors' names: drop it on {VIZ}.",
+                    help=f"torch's memory snapshot, with the tensors' names: drop it on {VIZ}.", on_click="ignore",
                 )  # fmt: skip
             st.link_button("pytorch.org/memory_viz", VIZ, type="tertiary", icon=":material/open_in_new:")
 

@@ -66,10 +66,14 @@ def _shown(runs: tuple[Run, ...]) -> None:
         st.code(command([run.workload for run in runs]), language="bash", wrap_lines=True)
         with st.container(horizontal=True):
             stem = f"bytescope-{runs[-1].id}"
-            st.download_button("Download report (HTML)", _report(runs), f"{stem}.html", "text/html", key="report")
+            # A run of the page would take back the file that the browser is about to fetch.
             st.download_button(
-                "Download Runs (JSON)", lambda: to_json(runs), f"{stem}.json", "application/json", key="json"
+                "Download report (HTML)", _report(runs), f"{stem}.html", "text/html", key="report", on_click="ignore"
             )
+            st.download_button(
+                "Download Runs (JSON)", lambda: to_json(runs), f"{stem}.json", "application/json", key="json",
+                on_click="ignore",
+            )  # fmt: skip
             if len(runs) > 1:
                 page.link("compare", "Compare two of them")
 
@@ -209,6 +213,7 @@ def _downloads(saved: Folder, wanted: Wanted) -> None:
             f"bytescope-runs.{format}",
             {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}[format],
             key=f"export-{format}",
+            on_click="ignore",
         )
 
 

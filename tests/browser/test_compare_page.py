@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,3 +45,12 @@ def test_two_rows_of_the_history_are_compared_and_sent_on(saved: None, page: Pag
     file = tmp_path / "compare.md"
     asked.value.save_as(file)
     assert file.read_text().startswith("### Naive moved 13.09 GB through HBM")
+    # The second is asked for before the first has come.
+    with (
+        page.expect_download(lambda file: file.suggested_filename.endswith(".csv")) as table,
+        page.expect_download(lambda file: file.suggested_filename.endswith(".json")) as document,
+    ):
+        for name in ("CSV", "JSON"):
+            page.get_by_role("button", name=name, exact=True).click(no_wait_after=True)
+    assert table.value.path().read_text().startswith("name,launch,unit,")
+    assert json.loads(document.value.path().read_text())["before"]["id"] == "fake-naive"
