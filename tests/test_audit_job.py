@@ -58,7 +58,7 @@ class FakeWorker:
     asked: list[str] = field(default_factory=list)
     sources: list[frozenset[str]] = field(default_factory=list)
 
-    def schedule(self, function: Any, *arguments: Any, timeout: float | None = None) -> "FakeWorker":
+    def schedule(self, function: Any, *arguments: Any, timeout: float | None = None, **_: Any) -> "FakeWorker":
         if function is not child.import_torch:  # stands before every task
             self.asked.append(function.__name__)
         self._answer = lambda: getattr(self, f"_{function.__name__}")(*arguments)

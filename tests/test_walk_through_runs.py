@@ -48,7 +48,7 @@ def test_a_number_that_no_shown_run_has_is_recorded_and_says_so() -> None:
     assert (refused.label, refused.value) == ("query_tiled: S = 8,192, NVIDIA H200", "–")
     # 8,192 keys of 128 bfloat16: 2 MiB.
     assert refused.reason.startswith("All 8,192 keys at once need at least 2,048 KB of shared memory")
-    assert [figure.value for figure in found[9].item.figures] == ["1", "4", "135 MB"]
+    assert [figure.value for figure in found[9].item.figures] == ["1", "4", "136 MB"]
     assert all("Recorded on NVIDIA H200" in figure.detail for figure in found[9].item.figures)
 
 

@@ -78,7 +78,8 @@ def _choose(found: Sequence[Measured]) -> tuple[Subject, TileConfig, list[Target
         kernel = _choice("Kernel", "kernel", list(kernels), "flash", lambda name: kernels[name].title)
     others = {one.workload.problem for one in found if one.workload.kernel == kernel} - {asked}
     problems = {OF_FORM: asked} | {problem.label: problem for problem in sorted(others, key=lambda one: one.label)}
-    named = {OF_FORM: asked.label}
+    # A browser sends the name back: one that a measured problem has too would come to stand for that.
+    named = {OF_FORM: f"Form: {asked.label}"}
     with problem_at:
         label = _choice("Problem", "problem", list(problems), OF_FORM, lambda name: named.get(name, name))
     with warps_at:

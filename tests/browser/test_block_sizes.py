@@ -3,10 +3,14 @@
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
+from kernels.problem import AttentionProblem, TileConfig
+from profiler.store import save
 from tests.browser.conftest import Dashboard
 from tests.browser.test_main_paths import RUN, fill, go_to, settle
+from tests.fake_runs import cpu_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -44,7 +48,9 @@ def test_compile_open_the_code_and_choose_a_tile(page: "Page") -> None:
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 4)
     expect(page.get_by_text("64×32, 4 warps, 3 stages")).to_be_visible()
-    page.get_by_text("Compiled code").click()
+    code = page.get_by_text("Compiled code")
+    expect(code).to_have_count(1)  # while the page is drawn anew the old one stands beside it
+    code.click()
     page.get_by_role("radio", name="PTX").click()
     expect(page.get_by_text(".visible .entry flash_forward").first).to_be_visible()
     page.get_by_role("radio", name="SASS").click()
@@ -74,7 +80,10 @@ def test_measure_and_stop_a_sweep(page: "Page", dashboard: Dashboard) -> None:
     expect(page.get_by_role("button", **RUN)).to_be_enabled()
 
 
-def test_the_page_follows_the_form(page: "Page") -> None:
+def test_the_page_follows_the_form(page: "Page", dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also away from a problem that was measured, whose name the browser then holds."""
+    monkeypatch.setenv("BYTESCOPE_RUNS", str(dashboard.runs))
+    save(cpu_run(AttentionProblem(1, 2, 2, 512, 512, 64, "float16"), TileConfig(64, 64, 4, 3), "measured-512"))
     go_to(page, "Block sizes")
     expect(page.locator(".bs-headline p")).to_contain_text("(1, 2, 512, 64)")
     fill(page, "seq_len", "640")
