@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.own import is_own
 from kernels.own_fault import RefusedKernel, said_by
 from kernels.problem import Refused, TileConfig
+from profiler import gpu_lock
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.interpreter import why_not_interpreted
@@ -28,17 +29,12 @@ from profiler.trace_plan import plan_trace
 from profiler.workload import CPU, Workload
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from profiler.audit_grid import Subject
     from profiler.audit_rows import Found
     from profiler.measure import Progress
 
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
-LOCK_POLL_SECONDS = 0.05
 MOST_WORDS = 300  # of what a library says
-
-_locks: "dict[str, FileLock]" = {}
 
 
 class CannotStart(RuntimeError):
@@ -171,30 +167,15 @@ def lock(device: str, progress_file: str) -> None:
         return
     describe(device)
     note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
-    lock_of(device).acquire()
+    gpu_lock.lock_of(device).acquire()
 
 
 def unlock(device: str) -> None:
     """Let other processes measure; nothing happens in a fresh process, which holds no lock."""
-    if device in _locks:
-        _locks[device].release()
-        # Others look every LOCK_POLL_SECONDS; a process with Job after Job would be back before they do.
-        time.sleep(1.2 * LOCK_POLL_SECONDS)
-
-
-def lock_of(device: str) -> "FileLock":
-    """The lock that all processes of this host share for one GPU, by its UUID."""
-    import torch
-    from filelock import FileLock
-
-    if device not in _locks:
-        folder = Path(tempfile.gettempdir()) / "bytescope-locks"
-        if not folder.is_dir():
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o777)  # other users of the host wait on the same files
-        name = getattr(torch.cuda.get_device_properties(device), "uuid", device)
-        _locks[device] = FileLock(folder / f"{name}.lock", mode=0o666, poll_interval=LOCK_POLL_SECONDS)
-    return _locks[device]
+    if (held := gpu_lock.held_here(device)) is not None:
+        held.release()
+        # Others look every POLL_SECONDS; a process with Job after Job would be back before they do.
+        time.sleep(1.2 * gpu_lock.POLL_SECONDS)
 
 
 def measure_and_save(
@@ -270,7 +251,7 @@ def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
 
     try:
         # The Job holds the lock already, unless the process that took it has died since.
-        with lock_of(device) if device != CPU else nullcontext():
+        with gpu_lock.lock_of(device) if device != CPU else nullcontext():
             yield progress
     except torch.OutOfMemoryError as error:
         raise MemoryError(_first_sentence(error)) from None

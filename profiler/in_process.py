@@ -14,7 +14,7 @@ import torch
 from kernels.own import is_own
 from kernels.own_import import TILE_NAMES, OwnCallable, offered
 from kernels.problem import AttentionProblem, Refused, TileConfig
-from profiler import child
+from profiler import child, gpu_lock
 from profiler.bench import Bench, Inputs
 from profiler.measure import measured
 from profiler.own_kernel import completed, unseen
@@ -47,7 +47,7 @@ def measure_here(
         if device != CPU:
             # Which GPU is current stays as it was, and nobody else measures on this one meanwhile.
             held.enter_context(torch.cuda.device(device))
-            held.enter_context(child.lock_of(device))
+            held.enter_context(gpu_lock.lock_of(device))
             held.callback(torch.cuda.empty_cache)
             held.callback(torch._C._cuda_clearCublasWorkspaces)  # of the float64 reference
         info = child.describe(device)

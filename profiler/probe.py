@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from profiler import child
+from profiler import child, gpu_lock
 from profiler.child import words_of
 from profiler.codec import encode
 from profiler.counter import Counter, Reading, Unavailable
@@ -155,7 +155,7 @@ def _gpu(device: str) -> Iterator[None]:
         raise Unavailable(
             f"torch cannot use the GPU: {words}. Install an NVIDIA driver and a CUDA build of torch that fit together"
         ) from error
-    lock = child.lock_of(device)
+    lock = gpu_lock.lock_of(device)
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout as held:

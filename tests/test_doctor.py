@@ -39,12 +39,12 @@ sys.path.insert(0, {root!r})
 from contextlib import nullcontext
 from types import SimpleNamespace as Fake
 from filelock import FileLock
-from profiler import child, counters, probe
+from profiler import child, counters, gpu_lock, probe
 from profiler.run import DeviceInfo
 counters.__path__[:] = {folders!r}
 probe.known_device = lambda device: DeviceInfo(device, "fake", compute_capability=(9, 0))
 child.describe = lambda device: DeviceInfo("cpu", "fake", compute_capability=(9, 0))
-child.lock_of = lambda device: FileLock({lock!r}, poll_interval=0.01)
+gpu_lock.lock_of = lambda device: FileLock({lock!r}, poll_interval=0.01)
 probe.LOCK_SECONDS, probe.QUICK_SECONDS = 0.3, {seconds!r}
 if not {with_torch!r}:
     sys.modules["torch"] = Fake(inference_mode=nullcontext, cuda=Fake(init=lambda: None))
