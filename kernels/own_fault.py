@@ -2,6 +2,7 @@
 
 import signal
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from kernels.problem import Refused
@@ -43,6 +44,12 @@ def trace_of(error: BaseException) -> str:
         return bounded("".join(told.format()))
     except BaseException:  # the error is the user's: asked for its parts, it may raise anything
         return ""
+
+
+def together(faults: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """The sentences and the tracebacks of one or more faults, as one of each."""
+    sentences, traces = zip(*faults, strict=True)
+    return " ".join(sentences), "\n\n".join(filter(None, traces))
 
 
 def bounded(text: str) -> str:

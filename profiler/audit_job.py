@@ -175,6 +175,5 @@ class AuditJob(Job):
 
     def _step(self) -> None:
         """One subject more; its note goes, which a killed child may have left."""
-        with self._guard:
-            self._progress.unlink(missing_ok=True)
+        self._forget_note()
         self._update(done=self._status.done + 1)

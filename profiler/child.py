@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.own import is_own
-from kernels.own_fault import RefusedKernel, said_by
+from kernels.own_fault import RefusedKernel, said_by, together
 from kernels.problem import Refused, TileConfig
 from profiler import gpu_lock
 from profiler.admission import admit
@@ -142,8 +142,7 @@ def admit_all(workloads: tuple[Workload, ...], permit: Permit = NOBODY) -> dict[
         if gpu is not None and kernel.refuse_shared_memory is not None:
             kernel.refuse_shared_memory(workload.problem, tile, gpu, kernel.shared_memory(workload.problem, tile))
     if faults.keys() == {workload.kernel for workload in workloads}:
-        sentences, traces = zip(*faults.values(), strict=True)
-        raise RefusedKernel(" ".join(sentences), "\n\n".join(filter(None, traces)))
+        raise RefusedKernel(*together(faults.values()))
     return faults
 
 

@@ -170,8 +170,7 @@ class Share(Job):
         self._ask(child.admit_all, (workload,), timeout=START_TIMEOUT)
         where = (sweep.plan.id, str(sweep.runs), str(self._progress), sweep.run_id(cell))
         self._ask(child.measure_and_save, workload, *where, timeout=self._timeout)
-        with self._guard:
-            self._progress.unlink(missing_ok=True)
+        self._forget_note()
 
     def _hold(self) -> None:
         """Keep others from the GPU, and give them their turn now and then."""

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kernels.own import is_own
+from kernels.own_fault import together
 from kernels.problem import Refused
 from profiler import child
 from profiler.failures import explain, how_it_died, no_start
@@ -230,8 +231,8 @@ class Job:
                 failures.append((self._explain(error, self._timeout), trace_of(error, self._progress, self._note())))
                 self._forget_note()
         if failures:
-            sentences, traces = zip(*failures, strict=True)
-            self._update(state="failed", error=" ".join(sentences), trace="\n\n".join(filter(None, traces)))
+            sentence, trace = together(failures)
+            self._update(state="failed", error=sentence, trace=trace)
             return
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
@@ -320,6 +321,7 @@ class Job:
             self._status = replace(self._status, run_ids=(*self._status.run_ids, run_id))
 
     def _forget_note(self) -> None:
+        """A task is over, or a killed child may have left its note."""
         with self._guard:
             self._progress.unlink(missing_ok=True)
 
