@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,7 +93,10 @@ def need_free(size: int) -> None:
 
 @in_every_dtype(HEAD_DIMS)
 def test_every_head_dim(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> None:
-    # Rows that stay on chip as a whole leave no room for the guard against values that are not finite: 384 KB of 227.
+    if kernel.row_block is not None:
+        # 64 whole rows of 2,048 float32 scores spill so much that ptxas is at them for minutes.
+        problem, tile = replace(problem, seq_len_q=513, seq_len_kv=513), replace(tile, BLOCK_M=16)
+    # Whole rows leave no room for the guard against values that are not finite: 384 KB of 227 at 1,025 keys.
     check(kernel.forward, problem, tile, draw(problem, GPU), finite=kernel.row_block is not None)
 
 
