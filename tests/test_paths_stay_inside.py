@@ -16,14 +16,31 @@ from profiler.sweep import FAILED, PLAN, Plan, create, open_sweep, read_plan
 from tests.fake_audits import h200_audit
 from tests.fake_runs import cpu_run
 
-LEADING_OUT = ("../x", "..", ".", "/etc/x", "a/b", "a\\b", "a\x00b", "a\nb", "C:x", "%2e%2e%2fx", "~x", "", "x" * 81, "a.b")
+LEADING_OUT = (
+    "../x",
+    "..",
+    ".",
+    "/etc/x",
+    "a/b",
+    "a\\b",
+    "a\x00b",
+    "a\nb",
+    "C:x",
+    "%2e%2e%2fx",
+    "~x",
+    "",
+    "x" * 81,
+    "a.b",
+)
 CONTENT = "what was there before"
 
 
 def everything(folder: Path) -> dict[str, str]:
     """The files below a folder, links not followed, and what is in them."""
     return {
-        str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
     }
 
 
@@ -112,4 +129,3 @@ def test_the_condition_of_a_sweep_from_elsewhere_reaches_no_file(
     with pytest.raises(Refused, match="The condition"):
         open_sweep(tmp_path / "sweep")
     assert [*everything(tmp_path)] == [f"sweep/{PLAN}"]
-

@@ -115,7 +115,9 @@ def _opened(chromium: Browser, path: Path, text: str) -> _Opened:
         page.on("request", lambda request: found.requests.append(request.url))
         page.on("requestfailed", lambda request: found.unsent.append(request.failure))
         page.goto(path.as_uri())
-        page.wait_for_function("[...document.querySelectorAll('.chart')].every((one) => one.querySelector('.main-svg'))")
+        page.wait_for_function(
+            "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('.main-svg'))"
+        )
         if page.locator("#send").count():
             page.evaluate("document.querySelector('#send').click()")
             page.wait_for_function("refused.includes('form-action')")
