@@ -28,17 +28,14 @@ KEPT = ("measurements[].name", "measurements[].launch", "series[].name", "spans[
 
 # Elements that only markup from one of the texts above can have made, and scripts of it that ran.
 SCRIPT_RAN = "A script ran."
-MADE_OF_MARKUP = (
-    """() => {
+MADE_OF_MARKUP = """() => {
     const inside = ["zqhtml", "zqbold", "zqcode", "zqred", "zqimage", "zqlink", "zqanchor", "zqentity"];
     const made = [...document.querySelectorAll("body *")].filter((one) =>
         inside.includes(one.textContent.trim()) || /zq[.]invalid|javascript:/.test(one.src || one.href || "") ||
         one.getAttribute("onerror") !== null || one.matches(".katex") ||
         (one.matches('[data-testid="stIconMaterial"]') && one.textContent === "home"));
-    return [...made.map((one) => one.outerHTML.slice(0, 200)), ...(window.pwned ? ["%s"] : [])];
+    return [...made.map((one) => one.outerHTML.slice(0, 200)), ...(window.pwned ? ["A script ran."] : [])];
 }"""
-    % SCRIPT_RAN
-)  # noqa: UP031 - the script has braces
 
 
 def seen(page: Page) -> int:

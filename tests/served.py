@@ -1,4 +1,4 @@
-"""A real server of the dashboard, a trap for whatever it would send out, and a client of its WebSocket without a browser."""
+"""A real server of the dashboard, a trap for what it would send out, and a WebSocket client that is no browser."""
 
 import http.client
 import json
@@ -93,7 +93,7 @@ def served(folder: Path, *options: str, secrets: str | None = None, address: str
         file.write_text(secrets)
     with _trapped() as trap, log.open("wb") as written:
         proxy = f"http://127.0.0.1:{trap.port}"
-        names = {name: proxy for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy")}
+        names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), proxy)
         places = {"BYTESCOPE_RUNS": str(folder / "runs"), "BYTESCOPE_CACHE": str(folder / "cache")}
         where = ("--server.address", address, "--server.port", str(port), "--secrets.files", str(file))
         process = subprocess.Popen(

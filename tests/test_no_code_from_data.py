@@ -57,9 +57,9 @@ def risky(tree: ast.AST) -> Iterator[str]:
             yield from (name for a in node.names if (name := f"{node.module}.{a.name}") in RISKY_CALLS)
         elif isinstance(node, ast.Call):
             name = _name(node.func)
-            if name in RISKY_CALLS and not name.startswith(("pickle.", "marshal.")):
-                yield name
-            elif name.partition(".")[0] in PICKLES and name not in ("pickle.dumps", "pickle.dump"):
+            if (name in RISKY_CALLS and not name.startswith(("pickle.", "marshal."))) or (
+                name.partition(".")[0] in PICKLES and name not in ("pickle.dumps", "pickle.dump")
+            ):
                 yield name
             for keyword in node.keywords:
                 is_on = not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)

@@ -86,7 +86,7 @@ def permitted_of(jobs: list[FakeJob]) -> None:
 
 @pytest.mark.parametrize("view", [view.__name__.rpartition(".")[2] for view in all_views()])
 def test_no_button_of_any_page_imports_what_an_opened_run_names(
-    worker: FakeWorker,  # noqa: F811
+    worker: FakeWorker,
     monkeypatch: pytest.MonkeyPatch,
     imported: list[str],
     swept: list[object],
@@ -112,7 +112,7 @@ def test_no_button_of_any_page_imports_what_an_opened_run_names(
 
 @pytest.mark.parametrize("kernel", NAMES)
 def test_a_forged_choice_of_the_form_is_refused(
-    worker: FakeWorker,  # noqa: F811
+    worker: FakeWorker,
     imported: list[str],
     kernel: str,
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_forged_choice_of_the_form_is_refused(
     assert not {*imported} & MODULES
 
 
-def test_what_stands_in_the_address_is_no_choice(worker: FakeWorker, imported: list[str]) -> None:  # noqa: F811
+def test_what_stands_in_the_address_is_no_choice(worker: FakeWorker, imported: list[str]) -> None:
     at = AppTest.from_file(MAIN, default_timeout=30)
     for name in ("kernel", "kernels", "own", "page", "run", "form.0.kernels"):
         at.query_params[name] = f"{BAIT}:attention"

@@ -72,7 +72,7 @@ def test_every_id_that_is_one_is_a_file_of_the_folder(tmp_path: Path) -> None:
 
 def test_an_id_that_no_disk_takes_is_a_sentence(tmp_path: Path) -> None:
     run = replace(cpu_run(), id="𝟘" * 80)  # 320 bytes
-    with pytest.raises(StoreError, match="could not be saved in .*: File name too long"):
+    with pytest.raises(StoreError, match=r"could not be saved in .*: File name too long"):
         save(run, tmp_path)
     assert everything(tmp_path) == {}
 

@@ -1,4 +1,4 @@
-"""A real server against clients that are no browser of ours: foreign origins and names, uploads, paths, and the network."""
+"""A real server against clients that are no browser of ours: foreign origins and names, uploads, paths, network."""
 
 import tomllib
 from collections.abc import Iterator
