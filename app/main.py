@@ -10,11 +10,12 @@ from starlette.middleware import Middleware
 
 from app import listening, sign_in
 from app.doors import Doors
+from app.ending import ends_by_itself
 from app.frame import show
 
 if __name__ == "__main__":
     show()
 else:
-    server = st.App(__file__, middleware=[Middleware(Doors)])
+    server = st.App(__file__, middleware=[Middleware(Doors)], lifespan=ends_by_itself)
     if warning := listening.warning(not sign_in.gate().is_open):
         logging.getLogger("bytescope").warning("%s", warning)

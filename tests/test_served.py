@@ -1,5 +1,6 @@
 """A real server against clients that are no browser of ours: foreign origins and names, uploads, paths, network."""
 
+import signal
 import tomllib
 from collections.abc import Iterator
 
@@ -158,3 +159,14 @@ def test_what_is_set_and_cannot_be_used_keeps_everybody_out(
     with served(tmp_path_factory.mktemp("faulty"), secrets=secrets) as server, session(server) as opened:
         assert "Nobody can sign in." in opened.text and told in opened.text
         assert "page_link" not in opened.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_at_once_and_cleans_up_where_it_is_asked_to(
+    tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
+) -> None:
+    """With a session open; a process that a signal ends cleans nothing up."""
+    with served(tmp_path_factory.mktemp("ending")) as server, session(server):
+        server.process.send_signal(number)
+        assert server.process.wait(30) == 0
+        assert "Traceback" not in server.log and "leaked" not in server.log
