@@ -1,4 +1,4 @@
-"""The server's end on SIGTERM or Ctrl+C: connections are closed, and the process cleans up behind itself and exits 0."""
+"""The server's end on SIGTERM or Ctrl+C: connections are closed, and the process cleans up and exits with 0."""
 
 import signal
 from collections.abc import AsyncIterator
