@@ -1,4 +1,5 @@
-# docker build -t bytescope . && docker run --gpus all --cap-add SYS_ADMIN -p 8501:8501 bytescope
+# docker build -t bytescope . && docker run --gpus all -p 127.0.0.1:8501:8501 bytescope
+# For the GPU's counters add --cap-add SYS_ADMIN, or better let the driver permit them: see docs/security.md.
 FROM python:3.11-slim-bookworm
 
 # Triton compiles a small launcher at run time, so a C compiler with libc's headers stays in the image.
@@ -9,7 +10,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # Docker gives an added capability to root alone. The GPU's counters need it in a process of this image's plain user,
-# so this copy of setpriv may take it where --cap-add offers it, and the entry point hands it on.
+# so this copy of setpriv may take it where --cap-add offers it, and the entry point hands it on. Without --cap-add,
+# which is the rule, the copy gets nothing, and nothing here has any right.
 RUN cp /usr/bin/setpriv /usr/local/bin/setpriv-counters \
     && setcap cap_sys_admin+p /usr/local/bin/setpriv-counters
 
@@ -17,8 +19,8 @@ RUN useradd --create-home --uid 1000 bytescope \
     && install -d -o bytescope -g bytescope /data/runs
 
 WORKDIR /bytescope
-COPY requirements.txt .
-RUN pip install --no-cache-dir --root-user-action=ignore -r requirements.txt
+COPY requirements.lock .
+RUN pip install --no-cache-dir --root-user-action=ignore --require-hashes -r requirements.lock
 COPY .streamlit .streamlit
 COPY kernels kernels
 COPY profiler profiler

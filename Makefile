@@ -6,15 +6,23 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 READY_TO_TEST := $(VENV)/.ready-to-test
 CODE := app kernels profiler
+# LOCKED=1 takes exactly the files that requirements.lock names, each checked against its hash.
+WANTED := $(if $(LOCKED),--require-hashes -r requirements.lock,-r requirements.txt)
+TOOLS := .venv-tools
+READY_TOOLS := $(TOOLS)/.ready
+AUDIT := $(TOOLS)/audit.json
 
-.PHONY: help run test test-gpu lint chromium clean
+.PHONY: help run test test-gpu lint chromium lock audit-dependencies licences clean
 .NOTPARALLEL:
 
 help:
-	@echo "make run        open the dashboard on http://127.0.0.1:$(PORT) (PORT=... to change)"
+	@echo "make run        open the dashboard on http://127.0.0.1:$(PORT) (PORT=... to change; LOCKED=1: see docs/security.md)"
 	@echo "make test       lint, type-check and run every test that needs no GPU"
 	@echo "make test-gpu   run the tests that need an NVIDIA GPU"
-	@echo "make clean      remove the virtual environment"
+	@echo "make lock       pin what requirements.txt allows, with hashes, in requirements.lock (UPGRADE=1: the newest)"
+	@echo "make audit-dependencies   look the pinned versions up among known vulnerabilities; needs the network"
+	@echo "make licences   list the licences of what is installed in docs/licences.md"
+	@echo "make clean      remove the virtual environments"
 
 run: $(READY)
 	@echo "Bytescope is starting on http://127.0.0.1:$(PORT) (Ctrl+C stops it)."
@@ -33,8 +41,8 @@ lint: $(READY_TO_TEST)
 	$(PY) -m mypy $(CODE)
 
 # The stamps are newer than the requirements they hold, so pip runs only when those change.
-$(READY): requirements.txt | $(PY)
-	$(PY) -m pip install --disable-pip-version-check -r requirements.txt
+$(READY): requirements.txt $(if $(LOCKED),requirements.lock) | $(PY)
+	$(PY) -m pip install --disable-pip-version-check $(WANTED)
 	@touch $@
 
 $(READY_TO_TEST): requirements-dev.txt requirements-ray.txt requirements.txt | $(PY)
@@ -68,5 +76,42 @@ chromium:
 	command -v chromium >/dev/null || echo "Chromium is missing and could not be installed here: the browser tests" \
 		"are skipped by name. On Debian: sudo apt-get install chromium"
 
+# Every file of each version is named, for Python 3.11 and later on every system, whatever is installed here.
+lock: $(READY_TOOLS)
+	$(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+		$(if $(UPGRADE),--upgrade) requirements.txt --output-file requirements.lock
+
+# pip-audit writes its file only where it could ask; 1 is its word for a vulnerability.
+audit-dependencies: $(READY_TOOLS)
+	@rm -f $(AUDIT); \
+	$(TOOLS)/bin/pip-audit --requirement requirements.lock --disable-pip --progress-spinner off --timeout 15 \
+		--format json --output $(AUDIT) 2>$(AUDIT).log; found=$$?; \
+	if [ ! -s $(AUDIT) ]; then \
+		echo "Nothing was audited: the database of vulnerabilities could not be asked ($$(tail -n 1 $(AUDIT).log | cut -c -200))." \
+			"Run make audit-dependencies where there is a network." >&2; exit 2; \
+	fi; \
+	cat $(AUDIT).log; \
+	if [ $$found != 0 ]; then cat $(AUDIT); exit $$found; fi
+
+licences: $(READY) $(READY_TOOLS)
+	@sed -n 's/^\([a-z0-9-]*\)==.*/\1/p' requirements.lock | sort -u >$(TOOLS)/locked
+	@$(PY) -m pip list --format=freeze | sed 's/==.*//' | tr 'A-Z_.' 'a-z--' | sort -u >$(TOOLS)/installed
+	@{ \
+		echo "# Licences"; echo; \
+		echo "Of what requirements.lock names, as each package states it; written by \`make licences\`."; echo; \
+		$(TOOLS)/bin/pip-licenses --python=$(PY) --from=mixed --with-system --format=markdown --order=name \
+			--packages $$(cat $(TOOLS)/locked); \
+		echo; echo "In requirements.lock, but not installed where this list was made, and so not read:"; echo; \
+		comm -23 $(TOOLS)/locked $(TOOLS)/installed | sed 's/^/* /'; \
+	} >$(TOOLS)/licences.md
+	@mv $(TOOLS)/licences.md docs/licences.md
+
+# The tools have an environment of their own: what they need is no part of what is locked.
+$(READY_TOOLS): requirements-tools.txt | $(PY)
+	$(PY) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --disable-pip-version-check -r requirements-tools.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(TOOLS)

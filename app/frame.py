@@ -8,7 +8,7 @@ from types import ModuleType
 
 import streamlit as st
 
-from app import form, form_values, page, player, session
+from app import form, form_values, listening, page, player, session, sign_in
 from app.block_jobs import sweeping
 from app.devices import device_line, why_no_gpu
 from app.registry import all_views
@@ -24,6 +24,10 @@ def show() -> None:
     pages = {name: _page(view, index == 0) for index, (name, view) in enumerate(views.items())}
     st.session_state.pages = pages
     chosen = st.navigation(list(pages.values()), position="hidden")
+    asked = sign_in.gate()
+    if not sign_in.is_signed_in(asked):
+        sign_in.draw(asked)
+        return
     if st.session_state.get("page") != chosen.url_path:
         # Who left a page while it played comes back to one that stands still.
         player.stop()
@@ -42,6 +46,9 @@ def show() -> None:
                 st.page_link(target, width="stretch")
         form.draw()
     _notice()
+    if warning := listening.warning(not asked.is_open):
+        with st.container(key="bs-open"):
+            page.message("info" if not asked.is_open else "error", warning)
     chosen.run()
 
 

@@ -1,7 +1,5 @@
 """Runs as one HTML file that opens offline: for each problem every page's sheet, measurements and raw samples."""
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -10,6 +8,7 @@ from plotly.offline import get_plotlyjs
 
 from app import page, report_parts
 from app.command import command
+from app.content_policy import policy, styles_of_its_own
 from app.registry import all_views
 from app.report_samples import raw_samples
 from app.report_tables import environment, measurements, settings
@@ -48,13 +47,13 @@ def html(runs: Sequence[Run]) -> str:
 
 def document(title: str, content: str) -> str:
     """A whole HTML document around a report's content, with all that its charts need."""
-    plotly, draw = get_plotlyjs(), SCRIPT.read_text(encoding="utf-8")
+    plotly, draw, style = get_plotlyjs(), SCRIPT.read_text(encoding="utf-8"), _style()
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(plotly, draw)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy((plotly, draw), style)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title>"
-        f"<style>{_style()}</style></head><body><main>{content}</main>"
+        f"<style>{style}</style>{styles_of_its_own(plotly)}</head><body><main>{content}</main>"
         f"<script>{plotly}</script><script>{draw}</script></body></html>\n"
     )
 
@@ -86,17 +85,6 @@ def _about_problem(label: str, runs: tuple[Run, ...]) -> dict[str, str]:
         "Measurements": report_parts.box("".join(measurements(name, run) for name, run in named)),
         "Raw samples": raw_samples(named),
     }
-
-
-def _policy(*scripts: str) -> str:
-    # Charts set style attributes and use data: images; only the scripts written here may run.
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
-    shut = "default-src 'none'; form-action 'none'; base-uri 'none'"
-    return f"{shut}; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
 def _style() -> str:

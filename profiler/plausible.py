@@ -109,6 +109,7 @@ def _require_short_texts(run: "Run", place: str) -> None:
     texts += [span.launch for span in run.spans]
     texts += [text for kernel in run.kernels for text in (kernel.launch, kernel.kernel)]
     texts += [text for series in run.series for text in (series.name, series.unit, series.source)]
+    texts += [] if run.timeline is None else [run.timeline.launch]
     if any(len(text) > MAX_TEXT or not text.isprintable() for text in (*texts, *run.samples, *run.phases)):
         raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
 

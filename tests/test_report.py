@@ -74,7 +74,7 @@ class Page(HTMLParser):
             self.text += data
 
     def attributes(self, name: str) -> list[str]:
-        return [attributes[name] or "" for _, attributes in self.elements if name in attributes]
+        return [attributes[name] or "" for tag, attributes in self.elements if name in attributes and tag != "style"]
 
 
 def sheet(runs: tuple[Run, ...], theme: object) -> Sheet:
