@@ -100,7 +100,9 @@ def require_possible_device(device: "DeviceInfo", place: str) -> None:
 
 def printable(text: str, most: int = MAX_TEXT) -> str:
     """Text of unknown origin as one line of at most `most` characters, without control characters."""
-    return "".join(sign if sign.isprintable() else "�" for sign in " ".join(text.split()))[:most]
+    # Cut before and after: a text may be millions of characters long, most of them blanks.
+    words = " ".join(text[: 8 * most].split())[:most]
+    return "".join(sign if sign.isprintable() else "�" for sign in words)
 
 
 def _require_short_texts(run: "Run", place: str) -> None:
