@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernels.shown import shown
 from profiler.codec import NotARun
 from profiler.cupti.host import SECTOR_BYTES
 from profiler.ncu_number import COMMA, POINT, decimal_signs, number
@@ -136,8 +137,8 @@ class Page:
         # What is counted in base units is whole.
         if len(readings) > 1 and not (COMMA in text and self.units[place] in WHOLE):
             raise NotARun(
-                f"{self.columns[place]} is {text!r}, which is {readings[0]:g} in one country and {readings[1]:g} in "
-                f"another, and no number of the table tells which; write it anew with {HOW}."
+                f"{self.columns[place]} is {shown(text)}, which is {readings[0]:g} in one country and {readings[1]:g} "
+                f"in another, and no number of the table tells which; write it anew with {HOW}."
             )
         return number(text, POINT)
 
