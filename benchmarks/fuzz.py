@@ -3,7 +3,7 @@
 python -m benchmarks.fuzz run|ncu [SECONDS] [FOLDER]
 
 `run` is the JSON of Runs, `ncu` both readers of Nsight Compute's CSV. Seeds are the recorded Runs and the logs of the
-tests; what they grow to is kept in FOLDER, if one is given, and an input that fails is written there or here as crash-*.
+tests; what they grow to is kept in FOLDER, if one is given; an input that fails is written there, or here, as crash-*.
 It needs Atheris (requirements-fuzz.txt), which has wheels for Linux and macOS.
 """
 
@@ -52,7 +52,7 @@ VALUES = (None, True, False, [], {}, *NUMBERS, *PRINTABLE, *UNPRINTABLE)
 CELLS = (
     "n/a", "(!) n/a", "-1", "0", "1", "1e5", "1e400", "1.5", "1,5", "1.234", "1,234", "1.234,5", "1,234.5", "9" * 400,
     "byte", "Kbyte", "Gbyte", "ns", "us", "sector", "Ksector", "%", "", "ID", "Kernel Name", "dram__bytes_read.sum",
-    *PRINTABLE, *(text for text in UNPRINTABLE if len(text) < 100),
+    *PRINTABLE, *(text for text in UNPRINTABLE if len(text) < 100 and text.isascii()),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from profiler.codec import NotARun
 from profiler.device import as_in_table
 from profiler.launched import shortened
 from profiler.ncu_page import QUANTITIES, TOLD, Page, Quantity
-from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES, MAX_TEXT
+from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES, MAX_TEXT, require_plausible
 from profiler.run import HALVES, DeviceInfo, LaunchedKernel, Measurement, Run, spread_of
 from profiler.workload import Workload
 
@@ -77,7 +77,7 @@ def imported(page: Page, asked: Asked) -> Run:
     launches = _launches(page, passes[0])
     name = f"{FAMILY}:{_identifier(asked.name or _longest(page, passes[0]))}"
     now = datetime.now(UTC)
-    return Run(
+    run = Run(
         id=f"{now:%Y%m%dT%H%M%S}-{name.replace(':', '-')[:40]}-{uuid.uuid4().hex[:8]}",
         request=uuid.uuid4().hex,
         created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
@@ -96,6 +96,9 @@ def imported(page: Page, asked: Asked) -> Run:
             LaunchedKernel(launch, _kernel(page, row)) for launch, row in zip(launches, passes[0], strict=True)
         ),
     )
+    # Kernels that may each be are together perhaps more than a Run can be.
+    require_plausible(run, "run")
+    return run
 
 
 def _chosen(page: Page, only: Sequence[str]) -> list[Kernel]:

@@ -10,19 +10,20 @@ from kernels.problem import TileConfig
 from kernels.schedule import DRAIN
 from profiler.codec import NotARun, PackedArray
 from profiler.plausible_memory import require_possible_memory
+from profiler.workload import DEVICE
 
 if TYPE_CHECKING:
     from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
 
 MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
 MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
+MAX_SAID = 1_500  # characters of a refusal
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 SHORTEST_SECONDS = 1e-9  # that a clock tells
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 MAX_WARPS_OF_AN_SM = 1_024
-DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
 ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
@@ -40,7 +41,7 @@ UNIT_OF_NAME = {
     "_celsius": "°C",
     "_error": "1",
 }
-CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ")
+CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ", re.ASCII)
 
 
 def require_plausible(run: "Run", place: str) -> None:
@@ -103,6 +104,12 @@ def printable(text: str, most: int = MAX_TEXT) -> str:
     # Cut before and after: a text may be millions of characters long, most of them blanks.
     words = " ".join(text[: 8 * most].split())[:most]
     return "".join(sign if sign.isprintable() else "�" for sign in words)
+
+
+def said(fault: BaseException) -> str:
+    """The words of a refusal as they can be put on a terminal, whatever names of files or options are in them."""
+    words = str(fault)
+    return words if words.isprintable() and len(words) <= MAX_SAID else printable(words, MAX_SAID)
 
 
 def _require_short_texts(run: "Run", place: str) -> None:

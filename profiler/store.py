@@ -123,7 +123,7 @@ def require_ordinary(path: Path) -> None:
 
 def printable_name(path: Path) -> str:
     """A file's name as text that can be shown: bytes that are not UTF-8, and control characters, are replaced."""
-    return printable(path.name or str(path))
+    return printable(path.name or str(path)) or repr(path.name)
 
 
 def require_text_name(path: Path) -> None:

@@ -1,5 +1,6 @@
 """A Workload is one thing to measure: kernel, problem, tile, seed, device and how; hashable, so it keys caches."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
@@ -9,6 +10,7 @@ from kernels.shown import shown
 from profiler.codec import ADDED
 
 CPU = "cpu"
+DEVICE = re.compile(r"cpu|cuda:\d{1,4}", re.ASCII)
 # Sources that count bytes moved, the most trusted first; AUTO asks all that are quick, and the rest where those fail.
 LADDER = ("cupti-range", "ncu", "cupti-sampling", "nvml-gpm")
 AUTO = "auto"
@@ -102,7 +104,7 @@ class Workload:
 
 def require_known(device: str) -> None:
     """Raise Refused for what is no device's name."""
-    if device != CPU and not (device.startswith("cuda:") and device[5:].isdecimal()):
+    if not DEVICE.fullmatch(device):
         raise Refused(f"Device {shown(device)} is not known; choose cpu or cuda:0.")
 
 
