@@ -41,7 +41,7 @@ from profiler.problem_options import (
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
-from profiler.store import StoreError, load, require_writable, runs_folder, write_atomically
+from profiler.store import StoreError, load, require_writable, runs_folder, shown_path, write_atomically
 from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
@@ -284,7 +284,7 @@ def _write(path: Path, text: str) -> None:
     try:
         write_atomically(path, text)
     except OSError as fault:
-        raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
+        raise StoreError(f"{shown_path(path)} could not be written: {fault.strerror or fault}.") from fault
 
 
 if __name__ == "__main__":

@@ -126,6 +126,12 @@ def printable_name(path: Path) -> str:
     return printable(path.name or str(path)) or repr(path.name)
 
 
+def shown_path(path: Path | str) -> str:
+    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it."""
+    text = str(path)
+    return text if text.isprintable() and text and text.strip() == text else repr(text)
+
+
 def require_text_name(path: Path) -> None:
     """Raise StoreError for a file whose name is not UTF-8; no page or report could show it."""
     try:

@@ -21,7 +21,7 @@ from profiler.codec import NotARun, decode, encode
 from profiler.grid import MAX_CELLS, Cell, Grid, read_axes
 from profiler.plausible import CREATED, printable
 from profiler.run import MAX_FILE_BYTES
-from profiler.store import StoreError, printable_name, require_writable, runs_folder, write_atomically
+from profiler.store import StoreError, printable_name, require_writable, runs_folder, shown_path, write_atomically
 from profiler.strict_json import loads
 
 FORMAT_VERSION = 1
@@ -132,7 +132,7 @@ class Sweep:
         except Timeout:
             raise Refused(f"Another process is running the sweep in {self.folder}; wait for it, or stop it.") from None
         except OSError as fault:
-            raise StoreError(f"{self.folder} cannot be used: {fault.strerror or fault}.") from fault
+            raise StoreError(f"{shown_path(self.folder)} cannot be used: {fault.strerror or fault}.") from fault
 
 
 def create(grid: Grid, folder: Path | None = None) -> Sweep:
@@ -151,7 +151,7 @@ def create(grid: Grid, folder: Path | None = None) -> Sweep:
     with sweep.held():
         # Another process may have been quicker.
         if is_sweep(folder):
-            raise Refused(f"{folder} holds another sweep; choose another folder.")
+            raise Refused(f"{shown_path(folder)} holds another sweep; choose another folder.")
         _write(folder / PLAN, encode(sweep.plan))
     return sweep
 
@@ -162,7 +162,7 @@ def open_sweep(folder: Path) -> Sweep:
     cells = plan.grid().cells()
     if _digest(cells) != plan.digest:
         raise Refused(
-            f"The grid of {folder} no longer gives the cells that it was begun with: its plan was edited, or another "
+            f"The grid of {shown_path(folder)} no longer gives the cells that it was begun with: its plan was edited, or another "
             "version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
         )
     return Sweep(folder, plan, cells)

@@ -87,7 +87,7 @@ def answer(words: Sequence[str]) -> Answer:
         return Answer(int(code or 0), *(part.buffer.getvalue().decode() for part in (out, err)))  # type: ignore[attr-defined]
 
 
-def require_answered(found: Answer, most: int = 1_500) -> None:
+def require_answered(found: Answer, most: int = 3_100) -> None:
     """Fail unless it is done, or says in sentences why not."""
     assert found.code in (0, 1, 2), found.code
     assert "Traceback" not in found.err + found.out

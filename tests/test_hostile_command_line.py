@@ -33,6 +33,7 @@ from tests.fake_runs import cpu_run, flash_run, naive_run
 from tests.hostile import quickly
 from tests.hostile_words import COMMANDS, answer, command_lines, require_answered
 
+MOST_SECONDS_OF_A_REPORT = 30.0  # of many Runs of several problems
 ROOT = Path(__file__).parents[1]
 EXAMPLE = str(ROOT / "examples" / "library_8k.json")
 FILES = (
@@ -132,7 +133,7 @@ def diagnose_once() -> Any:
 
 
 def require_good_answer(words: list[str]) -> Answer:
-    with without_work(), quickly():
+    with without_work(), quickly(MOST_SECONDS_OF_A_REPORT):
         found = answer(words)
     require_answered(found)
     return found
