@@ -36,8 +36,8 @@ def pair(words: Sequence[str], kernel: str | None = None) -> tuple[Chosen, Chose
         both = _found(words[0], "")
         if len(both) != 2:
             raise Refused(
-                f"{shown_path(words[0])} holds {len(both)} Run{'' if len(both) == 1 else 's'}; name two files, or two of "
-                f"its Runs: {_listed(both)}."
+                f"{shown_path(words[0])} holds {len(both)} Run{'' if len(both) == 1 else 's'}; name two files, or two "
+                f"of its Runs: {_listed(both)}."
             )
         return both[0], both[1]
     if len(words) != 2:

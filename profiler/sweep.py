@@ -162,8 +162,8 @@ def open_sweep(folder: Path) -> Sweep:
     cells = plan.grid().cells()
     if _digest(cells) != plan.digest:
         raise Refused(
-            f"The grid of {shown_path(folder)} no longer gives the cells that it was begun with: its plan was edited, or another "
-            "version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
+            f"The grid of {shown_path(folder)} no longer gives the cells that it was begun with: its plan was edited, "
+            "or another version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
         )
     return Sweep(folder, plan, cells)
 

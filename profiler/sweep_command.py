@@ -127,7 +127,8 @@ def _take_up(folder: Path, grid: Grid | None) -> Sweep:
     found = open_sweep(folder)
     if grid is not None and grid != found.plan.grid():
         raise Refused(
-            f"{shown_path(folder)} holds another sweep; choose another folder, or give --out alone to go on with that one."
+            f"{shown_path(folder)} holds another sweep; choose another folder, or give --out alone to go on "
+            "with that one."
         )
     return found
 
