@@ -1,19 +1,22 @@
 # make run opens the dashboard, make test checks everything; both need only Python 3.11 to 3.14 and make.
 
 PORT ?= 8501
+FUZZ_SECONDS ?= 600
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 READY_TO_TEST := $(VENV)/.ready-to-test
 CODE := app kernels profiler
 
-.PHONY: help run test test-gpu lint chromium clean
+.PHONY: help run test test-gpu test-long fuzz lint chromium clean
 .NOTPARALLEL:
 
 help:
 	@echo "make run        open the dashboard on http://127.0.0.1:$(PORT) (PORT=... to change)"
 	@echo "make test       lint, type-check and run every test that needs no GPU"
 	@echo "make test-gpu   run the tests that need an NVIDIA GPU"
+	@echo "make test-long  try 2,000 bad inputs of each kind, others each time (half an hour)"
+	@echo "make fuzz       fuzz the parsers of Runs and of ncu's CSV, 10 minutes each (FUZZ_SECONDS=... to change)"
 	@echo "make clean      remove the virtual environment"
 
 run: $(READY)
@@ -26,6 +29,15 @@ test: $(READY_TO_TEST) lint chromium
 
 test-gpu: $(READY_TO_TEST)
 	$(PY) -m pytest -m gpu
+
+test-long: $(READY_TO_TEST)
+	$(PY) -m pytest --hypothesis-profile=long --timeout=3600 tests/test_hostile_*.py
+
+# What the inputs grow to is kept in test-results/fuzz, where the next run goes on.
+fuzz: $(READY_TO_TEST)
+	$(PY) -m pip install --disable-pip-version-check -r requirements-fuzz.txt
+	$(PY) -m benchmarks.fuzz run $(FUZZ_SECONDS) test-results/fuzz
+	$(PY) -m benchmarks.fuzz ncu $(FUZZ_SECONDS) test-results/fuzz
 
 lint: $(READY_TO_TEST)
 	$(PY) -m ruff check .

@@ -15,7 +15,7 @@ from profiler.workload import LADDER, Workload
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 2**20
-MAX_UNPACKED_BYTES = 512 * 2**20
+MAX_UNPACKED_BYTES, MAX_RUNS = 512 * 2**20, 10_000
 MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "cupti-callback", "nvml")
 DERIVED = ("schedule", "model")
 TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
@@ -256,6 +256,8 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
         raise NotARun(f"The file has a field that this version does not know: {shown(unknown[0])}.")
     if not isinstance(document["runs"], list) or not document["runs"]:
         raise NotARun("The file holds no runs.")
+    if len(document["runs"]) > MAX_RUNS:
+        raise NotARun(f"The file holds {len(document['runs']):,} Runs; {MAX_RUNS:,} are the most.")
     runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
     _require_little_unpacked(runs)
     by_id: dict[str, Run] = {}

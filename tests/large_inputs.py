@@ -53,7 +53,7 @@ def inside(field: str, begin: str, part: str, end: str) -> str:
 
 
 def bombs() -> str:
-    """Runs whose arrays are 7 MiB each of a few KiB of text, as many as a file holds."""
+    """Runs whose arrays are 4 MiB each, of a few KiB of text, as many as a file holds."""
     run = to_document([flash_run(SMALL, SMALL_TILE)])["runs"][0]
     run["workload"]["problem"].update(seq_len_q=8192, seq_len_kv=8192)
     run["timeline"] = None
@@ -72,6 +72,7 @@ def bombs() -> str:
 def many_runs() -> str:
     """A good file that is as large as one may be."""
     text = json.dumps(to_document([naive_run()])["runs"][0])
+    text = text.replace('"note": ""', f'"note": "{"a" * 90}"')
     runs = [text.replace('"fake-naive"', f'"good-{i}"', 1) for i in range(LARGE // (len(text) + 16))]
     return f'{{"format_version": 1, "runs": [{", ".join(runs)}]}}'
 

@@ -1,6 +1,8 @@
 """Every command with words that nobody means: it is done, or it says in one sentence why not; never a traceback."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,7 +23,8 @@ from profiler import audit_command, compare_command, resources_command, sweep_co
 from profiler.admission import admit
 from profiler.compile_pool import known
 from profiler.device import cpu_device
-from profiler.doctor import diagnose
+from profiler.diagnosis import Answer as Told
+from profiler.diagnosis import Diagnosis, Fact
 from profiler.run import to_json
 from profiler.store import write_atomically
 from profiler.sweep_job import LocalDevices
@@ -105,11 +108,10 @@ def in_this_process(words: Sequence[str], cwd: Path, check: bool) -> SimpleNames
 @contextmanager
 def without_work() -> Iterator[None]:
     """What takes long is left out; what checks the words stays."""
-    found = diagnose_once()
     with ExitStack() as stack:
         for target, name, put in (
             (cli, "worker_for", Instantly),
-            (cli, "diagnose", lambda tell: found),
+            (cli, "diagnose", lambda tell: DIAGNOSIS),
             (cli, "subprocess", SimpleNamespace(run=in_this_process)),
             (compare_command, "subprocess", SimpleNamespace(run=in_this_process)),
             (audit_command, "worker_for", Instantly),
@@ -122,14 +124,12 @@ def without_work() -> Iterator[None]:
         yield
 
 
-FOUND: list[Any] = []
-
-
-def diagnose_once() -> Any:
-    """The doctor's answer, asked once."""
-    if not FOUND:
-        FOUND.append(diagnose())
-    return FOUND[0]
+DIAGNOSIS = Diagnosis(
+    (),
+    "There is no driver.",
+    (Fact("", "driver", "none", "There is no driver."), Fact("cpu", "name", "Two cores")),
+    (Told("cpu", "torch", "torch's allocator", True), Told("cpu", "ncu", "Nsight Compute", False, "no GPU here")),
+)
 
 
 def require_good_answer(words: list[str]) -> Answer:
@@ -144,3 +144,68 @@ def require_good_answer(words: list[str]) -> Answer:
 @given(data=st.data())
 def test_a_command_is_done_or_refused(name: str, place: Path, data: st.DataObject) -> None:
     require_good_answer(data.draw(command_lines(name, FILES)))
+
+
+LONG = "a" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["list", LONG], f"The file or folder '{LONG[:39]}"),
+        (["report", LONG], "The file or folder '"),
+        (["list", " "], "' ' does not exist."),
+        (["list", "a\nb"], "'a\\nb' does not exist."),
+        (["list", "\x1b[2J"], "'\\x1b[2J' does not exist."),
+        (["compare", " "], "' ' could not be read: No such file or directory."),
+        (["run", "--nothing"], "No such option: --nothing (Possible options: --no-drain)."),
+        (["nothing"], "No such command 'nothing'."),
+        (["run", "--heads", "x\ny"], "Invalid value for '--heads': Input should be a valid integer, "),
+        (["run", "--timeout", "1e300"], "The timeout is 1e+300 s; choose up to 604,800, a week."),
+        (["run", "--timeout", "inf"], "The timeout is inf s; choose up to 604,800, a week."),
+        (["run", "--device", "cuda:٣"], "Device 'cuda:٣' is not known; choose cpu or cuda:0."),
+        (["audit", "--device", "tpu"], "Device 'tpu' is not known; choose cpu or cuda:0."),
+        (["run", "--dtype", "f" * 5_000], f"dtype '{'f' * 40}' is not supported; choose float16, bfloat16, float32."),
+        (
+            ["sweep", "--device", "cpu", "--workers", "99999999"],
+            "The sweep has 99999999 workers; choose 1 to 1,024.",
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_was_a_traceback_or_no_sentence(place: Path, words: list[str], sentence: str) -> None:
+    found = require_good_answer(words)
+    assert found.code == 2 and found.err.startswith(sentence), found.err
+
+
+def test_what_ncu_has_no_name_for_is_refused_at_the_door(place: Path) -> None:
+    shape = ["--heads", "16", "--seq-len", "8192", "--head-dim", "128", "--dtype", "bfloat16"]
+    for words, sentence in (
+        (["--only", "\x1b[2J"], r"No kernel's name holds '\x1b[2J'; the file has 'bytescope_mark', 'flash_forward'."),
+        (["--device-name", "a\nb"], r"--device-name is 'a\nb'; give up to 500 characters that can be printed."),
+    ):
+        found = require_good_answer(["import", "ncu.csv", *shape, *words])
+        assert (found.code, found.err) == (2, f"{sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([b"list", b"\xff\xfe"], 2, rb"'\udcff\udcfe' does not exist."),
+        ([b"export", b"one.json", b"--format", b"csv", b"--out", b"\xff.csv"], 0, rb"1 Run written to '\udcff.csv'"),
+        ([b"report", b"one.json", b"--format", b"csv", b"--out", b"no/x"], 2, b"no/x could not be written: No such"),
+        ([b"compare", b"two.json", b"--fail-above", b"nan", b"flops"], 2, b"--fail-above is 'nan'; give a ratio"),
+    ],
+    ids=["list", "export", "report", "compare"],
+)
+def test_a_process_of_its_own_says_the_same(place: Path, words: list[bytes], code: int, said: bytes) -> None:
+    done = subprocess.run(
+        [sys.executable.encode(), b"-m", b"profiler", *words],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    assert said in done.stdout + done.stderr
