@@ -1,6 +1,7 @@
 # make run opens the dashboard, make test checks everything; both need only Python 3.11 to 3.14 and make.
 
 PORT ?= 8501
+FUZZ_SECONDS ?= 600
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
@@ -12,13 +13,15 @@ TOOLS := .venv-tools
 READY_TOOLS := $(TOOLS)/.ready
 AUDIT := $(TOOLS)/audit.json
 
-.PHONY: help run test test-gpu lint chromium lock audit-dependencies licences clean
+.PHONY: help run test test-gpu test-long fuzz lint chromium lock audit-dependencies licences clean
 .NOTPARALLEL:
 
 help:
 	@echo "make run        open the dashboard on http://127.0.0.1:$(PORT) (PORT=... to change; LOCKED=1: see docs/security.md)"
 	@echo "make test       lint, type-check and run every test that needs no GPU"
 	@echo "make test-gpu   run the tests that need an NVIDIA GPU"
+	@echo "make test-long  try 2,000 bad inputs of each kind, others each time (half an hour)"
+	@echo "make fuzz       fuzz the parsers of Runs and of ncu's CSV, 10 minutes each (FUZZ_SECONDS=... to change)"
 	@echo "make lock       pin what requirements.txt allows, with hashes, in requirements.lock (UPGRADE=1: the newest)"
 	@echo "make audit-dependencies   look the pinned versions up among known vulnerabilities; needs the network"
 	@echo "make licences   list the licences of what is installed in docs/licences.md"
@@ -34,6 +37,15 @@ test: $(READY_TO_TEST) lint chromium
 
 test-gpu: $(READY_TO_TEST)
 	$(PY) -m pytest -m gpu
+
+test-long: $(READY_TO_TEST)
+	$(PY) -m pytest --hypothesis-profile=long --timeout=3600 tests/test_hostile_*.py
+
+# What the inputs grow to is kept in test-results/fuzz, where the next run goes on.
+fuzz: $(READY_TO_TEST)
+	$(PY) -m pip install --disable-pip-version-check -r requirements-fuzz.txt
+	$(PY) -m benchmarks.fuzz run $(FUZZ_SECONDS) test-results/fuzz
+	$(PY) -m benchmarks.fuzz ncu $(FUZZ_SECONDS) test-results/fuzz
 
 lint: $(READY_TO_TEST)
 	$(PY) -m ruff check .

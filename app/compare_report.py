@@ -24,6 +24,7 @@ from profiler.compare_limits import Check, check
 from profiler.compare_text import csv_text, json_text
 from profiler.limit_option import FailAbove, LimitedCommand, limits
 from profiler.output import put
+from profiler.plausible import said
 from profiler.store import StoreError
 
 
@@ -68,7 +69,7 @@ def main(
         text = FORMATS[format](compared, check(compared, limits(fail_above)))
         put(text, out)
     except (Refused, NotARun, StoreError) as refusal:
-        typer.echo(str(refusal), err=True)
+        typer.echo(said(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal
 
 

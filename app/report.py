@@ -14,6 +14,7 @@ from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.memory_snapshot import pickled
 from profiler.output import put
+from profiler.plausible import said
 from profiler.run import Run, to_json
 from profiler.store import StoreError, load_named
 
@@ -50,7 +51,7 @@ def main(
         text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
         put(text, out)
     except (Refused, NotARun, StoreError) as refusal:
-        typer.echo(str(refusal), err=True)
+        typer.echo(said(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.shown import shown
+
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 FLOAT32_BYTES = ELEMENT_BYTES["float32"]  # of one value of m, l, acc and LSE, whatever the inputs are
 ORDERS = LINEAR, SAWTOOTH, LONGEST_FIRST = "linear", "sawtooth", "longest_first"
@@ -49,23 +51,23 @@ class AttentionProblem:
         if self.window is not None:
             _require_positive_int("window", self.window)
         if not isinstance(self.causal, bool):
-            raise Refused(f"causal is {self.causal!r}; it must be true or false.")
-        if self.dtype not in ELEMENT_BYTES:
-            raise Refused(f"dtype {self.dtype!r} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
+            raise Refused(f"causal is {shown(self.causal)}; it must be true or false.")
+        if not isinstance(self.dtype, str) or self.dtype not in ELEMENT_BYTES:
+            raise Refused(f"dtype {shown(self.dtype)} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
         for name in ("batch", "heads", "kv_heads"):
             if getattr(self, name) > MAX_HEADS:
-                raise Refused(f"{name} {getattr(self, name)} is above {MAX_HEADS}; choose a smaller value.")
+                raise Refused(f"{name} {shown(getattr(self, name))} is above {MAX_HEADS}; choose a smaller value.")
         if self.heads % self.kv_heads:
             near = sorted(_divisors(self.heads), key=lambda divisor: abs(divisor - self.kv_heads))[:6]
             raise Refused(
-                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; "
+                f"kv_heads {shown(self.kv_heads)} does not divide heads {self.heads}; "
                 f"choose one of {', '.join(map(str, sorted(near)))}."
             )
         if self.head_dim > MAX_HEAD_DIM:
-            raise Refused(f"head_dim {self.head_dim} is above {MAX_HEAD_DIM}; choose 1 to {MAX_HEAD_DIM}.")
+            raise Refused(f"head_dim {shown(self.head_dim)} is above {MAX_HEAD_DIM}; choose 1 to {MAX_HEAD_DIM}.")
         for name in ("seq_len_q", "seq_len_kv", "window"):
             if (getattr(self, name) or 0) > MAX_SEQ_LEN:
-                raise Refused(f"{name} {getattr(self, name)} is above {MAX_SEQ_LEN}; choose a smaller value.")
+                raise Refused(f"{name} {shown(getattr(self, name))} is above {MAX_SEQ_LEN}; choose a smaller value.")
         if self.batch * self.heads * self.seq_len_q > MAX_PROGRAMS * 1024:
             raise Refused("batch × heads × seq_len_q is beyond any GPU grid; make one of them smaller.")
 
@@ -193,9 +195,9 @@ class TileConfig:
         for name, largest in (("BLOCK_M", MAX_BLOCK), ("BLOCK_N", MAX_SEQ_LEN), ("num_warps", 32)):
             _require_power_of_two(name, getattr(self, name), largest)
         if self.num_stages > 8:
-            raise Refused(f"num_stages is {self.num_stages}; choose 1 to 8.")
+            raise Refused(f"num_stages is {shown(self.num_stages)}; choose 1 to 8.")
         if self.order not in ORDERS:
-            raise Refused(f"order {self.order!r} is not known; choose {', '.join(ORDERS)}.")
+            raise Refused(f"order {shown(self.order)} is not known; choose {', '.join(ORDERS)}.")
 
 
 def require_a_tile(tile: TileConfig) -> None:
@@ -206,16 +208,16 @@ def require_a_tile(tile: TileConfig) -> None:
 def _require_power_of_two(name: str, value: int, largest: int) -> None:
     if value & (value - 1) or value > largest:
         raise Refused(
-            f"{name} is {value}; it must be a power of two up to {largest}, "
+            f"{name} is {shown(value)}; it must be a power of two up to {largest}, "
             f"such as {min(largest, 1 << max(0, value.bit_length() - 1))}."
         )
 
 
 def _require_positive_int(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(f"{name} is {value!r}; it must be a whole number.")
+        raise Refused(f"{name} is {shown(value)}; it must be a whole number.")
     if value < 1:
-        raise Refused(f"{name} is {value}; it must be at least 1.")
+        raise Refused(f"{name} is {shown(value)}; it must be at least 1.")
 
 
 def _clipped_sum(start: int, count: int, limit: int) -> int:

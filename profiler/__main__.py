@@ -1,6 +1,8 @@
 """The command line: python -m profiler COMMAND, such as doctor, run, sweep, report, compare or list."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
+from kernels.shown import shown
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.compare_command import compare_runs
@@ -22,6 +25,7 @@ from profiler.import_command import import_ncu
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
 from profiler.own_kernel import Permit
+from profiler.plausible import printable, said
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -37,7 +41,7 @@ from profiler.problem_options import (
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
-from profiler.store import StoreError, load, require_writable, runs_folder, write_atomically
+from profiler.store import StoreError, load, require_writable, runs_folder, shown_path, write_atomically
 from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
@@ -62,6 +66,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 
 def main() -> None:
     """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr."""
+    # A file's name may hold bytes that are not UTF-8, and stdout would raise for them.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False)
         # Typer makes this of Ctrl-C.
@@ -69,10 +76,17 @@ def main() -> None:
             print("Stopped.", file=sys.stderr)
         sys.exit(code)
     except USAGE_ERROR as error:
-        print(error.format_message(), file=sys.stderr)
+        print(f"{printable(error.format_message()).rstrip('.')}.", file=sys.stderr)
         sys.exit(2)
     except (Refused, NotARun, StoreError) as refusal:
-        print(refusal, file=sys.stderr)
+        print(said(refusal), file=sys.stderr)
+        sys.exit(2)
+    except OSError as fault:
+        # What a path is asked first may fail already: its name is too long, or a folder above it is closed.
+        if fault.filename is None:
+            raise
+        name = shown(os.fsdecode(fault.filename))
+        print(f"The file or folder {name} cannot be used: {fault.strerror}.", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         print("Stopped.", file=sys.stderr)
@@ -262,7 +276,7 @@ def _finished(status: JobStatus) -> tuple[Run, ...]:
         try:
             runs.extend(load(runs_folder() / f"{run_id}.json"))
         except (NotARun, StoreError) as fault:
-            print(fault, file=sys.stderr)
+            print(said(fault), file=sys.stderr)
     return tuple(runs)
 
 
@@ -270,7 +284,7 @@ def _write(path: Path, text: str) -> None:
     try:
         write_atomically(path, text)
     except OSError as fault:
-        raise StoreError(f"{path} could not be written: {fault.strerror or fault}.") from fault
+        raise StoreError(f"{shown_path(path)} could not be written: {fault.strerror or fault}.") from fault
 
 
 if __name__ == "__main__":

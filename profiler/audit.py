@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from kernels.shown import shown
 from profiler.codec import NotARun, decode, encode
 from profiler.plausible import CREATED, LARGEST, MAX_TEXT, SMALLEST, require_possible_device
 from profiler.run import TRUST, UNITS, DeviceInfo
 from profiler.store import StoreError, printable_name, require_text_name, runs_folder, write_atomically
+from profiler.strict_json import loads
 
 FORMAT_VERSION = 1
 PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
@@ -119,15 +120,11 @@ def to_json(audit: Audit) -> str:
 
 def from_json(text: str | bytes) -> Audit:
     """The Audit of a document. Raises NotARun with a sentence for anything that is not one."""
-    try:
-        document: Any = json.loads(text)
-    # Not UTF-8, not JSON, nested too deep, or a number of thousands of digits.
-    except (ValueError, RecursionError) as error:
-        raise NotARun(f"This is not an audit: it is not JSON ({str(error)[:120]}).") from error
+    document = loads(text, "This is not an audit")
     if not isinstance(document, dict) or document.keys() != {"format_version", "audit"}:
         raise NotARun("This is not an audit: it should hold format_version and audit, and nothing else.")
     if document["format_version"] != FORMAT_VERSION:
-        version = str(document["format_version"])[:40]
+        version = shown(document["format_version"])
         raise NotARun(f"The file has format_version {version}; this Bytescope reads {FORMAT_VERSION}.")
     audit: Audit = decode(Audit, document["audit"], "audit")
     _require_plausible(audit)

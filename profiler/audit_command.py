@@ -21,7 +21,7 @@ from profiler.doctor import default_device
 from profiler.run import Measurement
 from profiler.show import spell
 from profiler.worker import JobStatus, worker_for
-from profiler.workload import CPU
+from profiler.workload import CPU, require_known
 
 # Of the tables that stand below each other, one for each shape.
 WIDTHS = (15, 14, 9, 20, 8)
@@ -34,7 +34,9 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON on stdout's last line.")] = False,
 ) -> None:
     """Check every source of numbers against ncu and against what is known; the audit is saved."""
-    job = AuditJob(worker_for(device or default_device()), quick, timeout)
+    device = device or default_device()
+    require_known(device)
+    job = AuditJob(worker_for(device), quick, timeout)
     status = _follow(job)
     if job.audit is None:
         print(status.error, file=sys.stderr)

@@ -20,6 +20,7 @@ from profiler.audit_rows import Found, rows, without_referee
 from profiler.device import why_no_gpu
 from profiler.run import Run
 from profiler.store import StoreError, load, require_writable
+from profiler.timeout import require_possible_timeout
 from profiler.worker import START_TIMEOUT, Job, JobStatus, Worker, worker_for
 from profiler.workload import CPU, Workload
 
@@ -52,8 +53,7 @@ class AuditJob(Job):
     STOPPED = "Stopped. No audit is saved."
 
     def __init__(self, worker: Worker, quick: bool = False, timeout: float = DEFAULT_TIMEOUT) -> None:
-        if not timeout > 0:
-            raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+        require_possible_timeout(timeout)
         self.audit: Audit | None = None
         self.path: Path | None = None
         self._id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-audit-{uuid.uuid4().hex[:8]}"

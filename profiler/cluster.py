@@ -14,6 +14,7 @@ from profiler.grid import Cell
 from profiler.plausible import printable
 from profiler.run import from_json
 from profiler.store import StoreError, require_writable, save
+from profiler.timeout import require_possible_timeout
 from profiler.turns import Turns
 from profiler.worker import DEFAULT_TIMEOUT
 from profiler.workload import CPU
@@ -35,8 +36,7 @@ class RayCluster:
     """
 
     def __init__(self, address: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-        if not timeout > 0:
-            raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+        require_possible_timeout(timeout)
         if importlib.util.find_spec("ray") is None:
             raise Refused("A cluster needs Ray, which is not installed: pip install -r requirements-ray.txt.")
         _require_address(address)

@@ -8,11 +8,15 @@ import sys
 import types
 import typing
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kernels.shown import named, shown
 
 MAX_ARRAY_BYTES = 64 * 2**20
 MAX_DIMENSIONS = 8
@@ -35,7 +39,7 @@ class PackedArray:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise NotARun(f"An array has dtype {self.dtype!r}; known are {', '.join(DTYPES)}.")
+            raise NotARun(f"An array has dtype {shown(self.dtype)}; known are {', '.join(DTYPES)}.")
         possible = len(self.shape) <= MAX_DIMENSIONS and all(0 <= size <= MAX_ARRAY_BYTES for size in self.shape)
         if not possible or self.nbytes > MAX_ARRAY_BYTES:
             shape = str(self.shape)[:40]
@@ -78,64 +82,168 @@ def encode(value: Any) -> Any:
 
 def decode(kind: Any, data: Any, place: str = "run") -> Any:
     """Build `kind` (a dataclass or annotation) from what `encode` made. Raises NotARun naming the place."""
+    try:
+        return _reader(kind)(data)
+    except _Misplaced as fault:
+        raise NotARun(f"{place}{''.join(reversed(fault.way))} {fault.words}") from fault
+
+
+class _Misplaced(Exception):
+    """What is wrong with a value; `way` is how it is reached, the last step first.
+
+    Files hold values by the million, so it is spelled only when it is raised.
+    """
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.way: list[str] = []
+
+    def within(self, step: str) -> "_Misplaced":
+        self.way.append(step)
+        return self
+
+
+Reader = Callable[[Any], Any]
+
+
+@cache
+def _reader(kind: Any) -> Reader:
+    """What reads values of `kind`: made once for each."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, data, place)
+        return _reader_of_dataclass(kind)
     if origin in (types.UnionType, typing.Union):
-        if data is None and type(None) in arguments:
-            return None
-        return decode(next(a for a in arguments if a is not type(None)), data, place)
+        read = _reader(next(a for a in arguments if a is not type(None)))
+        return lambda data: None if data is None else read(data)
     if origin is tuple:
-        if not isinstance(data, list) or (arguments[-1] is not Ellipsis and len(data) != len(arguments)):
-            raise NotARun(f"{place} should be a list{'' if arguments[-1] is ... else f' of {len(arguments)}'}.")
         if arguments == (float, ...):
-            return _decode_floats(data, place)
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
-        return tuple(decode(k, item, f"{place}[{i}]") for i, (k, item) in enumerate(zip(kinds, data, strict=True)))
+            return _read_floats
+        if arguments[-1] is Ellipsis:
+            return _reader_of_list(_reader(arguments[0]))
+        return _reader_of_tuple([_reader(argument) for argument in arguments])
     if origin is dict:
-        if not isinstance(data, dict):
-            raise NotARun(f"{place} should be an object.")
-        kind_of_key, kind_of_item = arguments
-        return {decode(kind_of_key, k, place): decode(kind_of_item, v, f"{place}.{k[:40]}") for k, v in data.items()}
-    return _decode_plain(kind, data, place)
+        return _reader_of_object(*map(_reader, arguments))
+    return {float: _read_float, str: _read_text}.get(kind) or _reader_of_plain(kind)
 
 
-def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
-    if not isinstance(data, dict):
-        raise NotARun(f"{place} should be an object.")
+def _reader_of_dataclass(kind: Any) -> Reader:
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = [name for name in data if name not in fields]
-    missing = [name for name, field in fields.items() if name not in data and field.metadata != ADDED]
-    if unknown:
-        raise NotARun(f"{place} has a field that this version does not know: {unknown[0][:40]!r}.")
-    if missing:
-        raise NotARun(f"{place} lacks the field {missing[0]!r}.")
     hints = typing.get_type_hints(kind)
-    values = {name: decode(hints[name], item, f"{place}.{name}") for name, item in data.items()}
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise NotARun(f"{place} is not valid: {error}") from error
+    needed = [name for name, field in fields.items() if field.metadata != ADDED]
+    readers: dict[str, Reader] = {}
+
+    def read(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _Misplaced("should be an object.")
+        # Not before the first is read: a field's kind may be known only then.
+        if not readers:
+            readers.update((name, _reader(hints[name])) for name in fields)
+        if unknown := data.keys() - readers.keys():
+            name = next(name for name in data if name in unknown)
+            raise _Misplaced(f"has a field that this version does not know: {shown(name)}.")
+        if missing := [name for name in needed if name not in data]:
+            raise _Misplaced(f"lacks the field {missing[0]!r}.")
+        values = {}
+        for name, item in data.items():
+            try:
+                values[name] = readers[name](item)
+            except _Misplaced as fault:
+                raise fault.within(f".{name}") from None
+        try:
+            return kind(**values)
+        except ValueError as error:
+            raise _Misplaced(f"is not valid: {error}") from error
+
+    return read
 
 
-def _decode_plain(kind: Any, data: Any, place: str) -> Any:
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        data = float(data) if abs(data) <= sys.float_info.max else math.inf
-    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-        raise NotARun(f"{place} should be {kind.__name__}, not {type(data).__name__}.")
-    if isinstance(data, float) and not math.isfinite(data):
-        raise NotARun(f"{place} is {data}; a measured value is finite or absent.")
-    if isinstance(data, str) and not _is_unicode(data):
-        raise NotARun(f"{place} holds half a character (a lone surrogate).")
+def _reader_of_list(read_item: Reader) -> Reader:
+    def read(data: Any) -> Any:
+        if not isinstance(data, list):
+            raise _Misplaced("should be a list.")
+        found: list[Any] = []
+        try:
+            for item in data:
+                found.append(read_item(item))
+        except _Misplaced as fault:
+            raise fault.within(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read
+
+
+def _reader_of_tuple(readers: list[Reader]) -> Reader:
+    def read(data: Any) -> Any:
+        if not isinstance(data, list) or len(data) != len(readers):
+            raise _Misplaced(f"should be a list of {len(readers)}.")
+        found: list[Any] = []
+        try:
+            for read_item, item in zip(readers, data, strict=True):
+                found.append(read_item(item))
+        except _Misplaced as fault:
+            raise fault.within(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read
+
+
+def _reader_of_object(read_key: Reader, read_item: Reader) -> Reader:
+    def read(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _Misplaced("should be an object.")
+        found: dict[Any, Any] = {}
+        for key, item in data.items():
+            name = read_key(key)
+            try:
+                found[name] = read_item(item)
+            except _Misplaced as fault:
+                raise fault.within(f".{named(name)}") from None
+        return found
+
+    return read
+
+
+def _reader_of_plain(kind: Any) -> Reader:
+    def read(data: Any) -> Any:
+        if type(data) is not kind:
+            raise _wrong_kind(kind, data)
+        return data
+
+    return read
+
+
+def _wrong_kind(kind: Any, data: Any) -> _Misplaced:
+    return _Misplaced(f"should be {kind.__name__}, not {type(data).__name__}.")
+
+
+def _read_text(data: Any) -> str:
+    if type(data) is not str:
+        raise _wrong_kind(str, data)
+    if not data.isascii() and not _is_unicode(data):
+        raise _Misplaced("holds half a character (a lone surrogate).")
     return data
 
 
-def _decode_floats(data: list[Any], place: str) -> tuple[float, ...]:
-    """Samples come by the million, so a place is spelled only for one that is no float."""
+def _read_float(data: Any) -> float:
+    if type(data) is int:
+        data = float(data) if abs(data) <= sys.float_info.max else math.inf
+    if type(data) is not float:
+        raise _wrong_kind(float, data)
+    if not math.isfinite(data):
+        raise _Misplaced(f"is {data}; a measured value is finite or absent.")
+    return data
+
+
+def _read_floats(data: Any) -> tuple[float, ...]:
+    if not isinstance(data, list):
+        raise _Misplaced("should be a list.")
     most = sys.float_info.max
     for index, item in enumerate(data):
         if type(item) not in (float, int) or not -most <= item <= most:
-            _decode_plain(float, item, f"{place}[{index}]")
+            try:
+                _read_float(item)
+            except _Misplaced as fault:
+                raise fault.within(f"[{index}]") from None
     return tuple(map(float, data))
 
 

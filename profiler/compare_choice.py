@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernels.problem import Refused
 from profiler.run import Run
-from profiler.store import load_named
+from profiler.store import load_named, shown_path
 
 MOST_LISTED = 20
 
@@ -36,8 +36,8 @@ def pair(words: Sequence[str], kernel: str | None = None) -> tuple[Chosen, Chose
         both = _found(words[0], "")
         if len(both) != 2:
             raise Refused(
-                f"{words[0]} holds {len(both)} Run{'' if len(both) == 1 else 's'}; name two files, or two of its Runs: "
-                f"{_listed(both)}."
+                f"{shown_path(words[0])} holds {len(both)} Run{'' if len(both) == 1 else 's'}; name two files, or two "
+                f"of its Runs: {_listed(both)}."
             )
         return both[0], both[1]
     if len(words) != 2:
@@ -54,7 +54,7 @@ def chosen(word: str, kernel: str | None = None) -> Chosen:
     file, which = _divided(word)
     several = f"{len(found)} Runs" if found else "no Run"
     of = f" {(which or kernel or '')[:80]!r}" if which or kernel else ""
-    raise Refused(f"{file} holds {several}{of}; name one of them: {_listed(_found(str(file), ''))}.")
+    raise Refused(f"{shown_path(file)} holds {several}{of}; name one of them: {_listed(_found(str(file), ''))}.")
 
 
 def _found(word: str, kernel: str) -> list[Chosen]:

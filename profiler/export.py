@@ -7,7 +7,7 @@ import duckdb
 
 from profiler.catalogue import NEWEST_FIRST, Catalogue, quoted
 from profiler.measured_rows import measurements
-from profiler.store import StoreError, replaced
+from profiler.store import StoreError, replaced, shown_path
 
 FORMATS = PARQUET, CSV = "parquet", "csv"
 TABLES = RUNS, MEASUREMENTS = "runs", "measurements"
@@ -35,7 +35,7 @@ def export(
             shutil.copyfileobj(table_file, copy)
     except (OSError, duckdb.Error) as fault:
         reason = getattr(fault, "strerror", None) or str(fault).partition("\n")[0].rstrip(".")
-        raise StoreError(f"{target} could not be written: {reason}.") from fault
+        raise StoreError(f"{shown_path(target)} could not be written: {reason}.") from fault
     finally:
         written.unlink(missing_ok=True)
     return faults

@@ -9,7 +9,7 @@ from kernels.problem import Refused
 from profiler.catalogue import catalogue, count
 from profiler.export import FORMATS, PARQUET, RUNS, TABLES, export
 from profiler.list_command import Where, divided, print_faults
-from profiler.store import StoreError, require_writable
+from profiler.store import StoreError, require_writable, shown_path
 
 Table = Annotated[str, typer.Option(help="runs: a row for each Run; measurements: one for each Measurement.")]
 
@@ -26,22 +26,24 @@ def export_runs(
     _require_known("table", table, TABLES)
     target = Path(f"{table}.{format}") if out is None else out
     if target.is_dir():
-        raise StoreError(f"{target} is a folder; name a file.")
+        raise StoreError(f"{shown_path(target)} is a folder; name a file.")
     require_writable(target.absolute().parent)
     folders, files = divided(places)
     if is_read(target, folders, files):
-        raise Refused(f"{target} is one of the files that are exported; name another.")
+        raise Refused(f"{shown_path(target)} is one of the files that are exported; name another.")
     with catalogue(folders, files) as saved:
         print_faults(saved.faults)
         if count(saved.runs) == 0:
-            raise StoreError(f"There is no Run in {', '.join(map(str, [*folders, *files]))}; nothing was written.")
+            raise StoreError(
+                f"There is no Run in {', '.join(map(shown_path, [*folders, *files]))}; nothing was written."
+            )
         chosen = saved.runs if where is None else saved.where(where)
         rows = count(chosen)
         if rows == 0:
             raise Refused("The filter takes none of the Runs; nothing was written.")
         lost = export(saved, chosen, table, format, target)
     print_faults(lost)
-    print(f"{rows:,} Run{'' if rows == 1 else 's'} written to {target}")
+    print(f"{rows:,} Run{'' if rows == 1 else 's'} written to {shown_path(target)}")
     raise typer.Exit(1 if lost else 0)
 
 

@@ -13,7 +13,7 @@ from profiler.ncu_page import MAX_BYTES, read
 from profiler.problem_options import Causal, KvHeads, SeqLenKv, Window, problem_of
 from profiler.run import to_json
 from profiler.show import runs_table
-from profiler.store import StoreError, require_writable, save, write_atomically
+from profiler.store import StoreError, require_writable, save, shown_path, write_atomically
 
 MUST = "must be said: the file does not tell it"
 
@@ -55,7 +55,7 @@ def import_ncu(
     try:
         run = imported(read(_bytes(file)), asked)
     except NotARun as fault:
-        raise NotARun(f"{file}: {fault}") from fault
+        raise NotARun(f"{shown_path(file)}: {fault}") from fault
     path = save(run)
     console = Console(highlight=False)
     console.print(runs_table([run]))
@@ -65,14 +65,14 @@ def import_ncu(
         try:
             write_atomically(out, to_json([run]))
         except OSError as fault:
-            raise StoreError(f"{out} could not be written: {fault.strerror or fault}.") from fault
+            raise StoreError(f"{shown_path(out)} could not be written: {fault.strerror or fault}.") from fault
 
 
 def _bytes(file: Path) -> bytes:
     if not file.is_file():
-        raise StoreError(f"{file} is not a file.")
+        raise StoreError(f"{shown_path(file)} is not a file.")
     try:
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES + 1)
     except OSError as fault:
-        raise StoreError(f"{file} could not be read: {fault.strerror or fault}.") from fault
+        raise StoreError(f"{shown_path(file)} could not be read: {fault.strerror or fault}.") from fault

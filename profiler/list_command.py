@@ -17,7 +17,7 @@ from profiler.catalogue import Stored, catalogue
 from profiler.codec import encode
 from profiler.run import Measurement
 from profiler.show import spell
-from profiler.store import StoreError, printable_name, runs_folder
+from profiler.store import StoreError, printable_name, runs_folder, shown_path
 from profiler.sweep import RUNS, is_sweep
 
 MOST_FAULTS = 20
@@ -54,7 +54,7 @@ def divided(places: list[Path] | None) -> tuple[list[Path], list[Path]]:
     files = [place for place in places if place not in folders]
     for file in files:
         if not file.exists():
-            raise StoreError(f"{file} does not exist.")
+            raise StoreError(f"{shown_path(file)} does not exist.")
     return [folder / RUNS if is_sweep(folder) else folder for folder in folders], files
 
 
@@ -65,7 +65,7 @@ def files_of(place: Path) -> list[Path]:
     folder = place / RUNS if is_sweep(place) else place
     found = sorted(folder.glob("*.json"))
     if not found:
-        raise StoreError(f"There is no Run in {place}.")
+        raise StoreError(f"There is no Run in {shown_path(place)}.")
     return found
 
 

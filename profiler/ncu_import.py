@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kernels.problem import AttentionProblem, Refused
+from kernels.shown import named, shown
 from profiler.codec import NotARun
 from profiler.device import as_in_table
 from profiler.launched import shortened
 from profiler.ncu_page import QUANTITIES, TOLD, Page, Quantity
-from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES
+from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES, MAX_TEXT, require_plausible
 from profiler.run import HALVES, DeviceInfo, LaunchedKernel, Measurement, Run, spread_of
 from profiler.workload import Workload
 
 FAMILY = "ncu"  # before the colon of an imported kernel's name
 SOURCE = "ncu"
 MAX_NAME, MAX_TITLE = 80, 60
+MOST_TOLD = 8  # names in a sentence
 ELSEWHERE = "profiled elsewhere: what its loads and stores ask for is not known"
 # What Bytescope's own Runs hold beside the counters, and why none that is imported does.
 LACKED = {
@@ -75,7 +77,7 @@ def imported(page: Page, asked: Asked) -> Run:
     launches = _launches(page, passes[0])
     name = f"{FAMILY}:{_identifier(asked.name or _longest(page, passes[0]))}"
     now = datetime.now(UTC)
-    return Run(
+    run = Run(
         id=f"{now:%Y%m%dT%H%M%S}-{name.replace(':', '-')[:40]}-{uuid.uuid4().hex[:8]}",
         request=uuid.uuid4().hex,
         created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
@@ -94,20 +96,26 @@ def imported(page: Page, asked: Asked) -> Run:
             LaunchedKernel(launch, _kernel(page, row)) for launch, row in zip(launches, passes[0], strict=True)
         ),
     )
+    # Kernels that may each be are together perhaps more than a Run can be.
+    require_plausible(run, "run")
+    return run
 
 
 def _chosen(page: Page, only: Sequence[str]) -> list[Kernel]:
     found = [row for row in page.kernels if not only or any(text in _kernel(page, row) for text in only)]
     if not found:
-        names = ", ".join(repr(shortened(name)[:60]) for name, _ in _names(page).most_common(8))
-        raise Refused(f"No kernel's name holds {' or '.join(only)}; the file has {names}.")
+        names = ", ".join(repr(shortened(name)[:60]) for name, _ in _names(page).most_common(MOST_TOLD))
+        wanted = " or ".join(map(named, only[:MOST_TOLD])) + (", or others" if len(only) > MOST_TOLD else "")
+        raise Refused(f"No kernel's name holds {wanted}; the file has {names}.")
     return found
 
 
 def _passes(page: Page, kernels: list[Kernel], count: int) -> list[list[Kernel]]:
     """The kernels of each pass. Raises Refused where the file does not hold the work so often."""
     if count < 1 or len(kernels) % count:
-        raise Refused(f"{len(kernels)} kernels are not {count} equal passes; say with --passes how often the work ran.")
+        raise Refused(
+            f"{len(kernels)} kernels are not {shown(count)} equal passes; say with --passes how often the work ran."
+        )
     size = len(kernels) // count
     passes = [kernels[start : start + size] for start in range(0, len(kernels), size)]
     names = [[_kernel(page, row) for row in one] for one in passes]
@@ -257,6 +265,8 @@ def _device(page: Page, kernels: Sequence[Kernel], name: str) -> DeviceInfo:
     if cc is not None and not 1 <= cc[0] <= MAX_CAPABILITY:
         raise NotARun(f"The compute capability is {capability!r}; no GPU has it.")
     is_index = re.fullmatch(r"\d{1,4}", device, re.ASCII) is not None
+    if name and (len(name) > MAX_TEXT or not name.isprintable() or not name.strip()):
+        raise Refused(f"--device-name is {shown(name)}; give up to {MAX_TEXT} characters that can be printed.")
     told = name or page.text(kernels[0], *ABOUT_GPU) or ("" if is_index else device)
     guessed = f"GPU of compute capability {capability}" if cc else "GPU that ncu does not name"
     return as_in_table(

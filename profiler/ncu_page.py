@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernels.shown import shown
 from profiler.codec import NotARun
 from profiler.cupti.host import SECTOR_BYTES
 from profiler.ncu_number import COMMA, POINT, decimal_signs, number
 from profiler.plausible import printable
 
 MAX_BYTES = 64 * 2**20
-MOST_COLUMNS, MOST_KERNELS = 10_000, 100_000
+MOST_COLUMNS, MOST_KERNELS, MOST_CELLS = 10_000, 100_000, 3_000_000
+BEGIN = re.compile(r'\n"?ID"?,')
+QUOTED_LINES = re.compile(r'(?:\n"[^\n]*+)++')
 LARGEST = 1e18  # bytes, or seconds; no counter of one kernel reaches it
 REPORT_FILE = b"NVR"  # what an .ncu-rep begins with
 NEEDED = ("ID", "Kernel Name")
@@ -136,8 +139,8 @@ class Page:
         # What is counted in base units is whole.
         if len(readings) > 1 and not (COMMA in text and self.units[place] in WHOLE):
             raise NotARun(
-                f"{self.columns[place]} is {text!r}, which is {readings[0]:g} in one country and {readings[1]:g} in "
-                f"another, and no number of the table tells which; write it anew with {HOW}."
+                f"{self.columns[place]} is {shown(text)}, which is {readings[0]:g} in one country and {readings[1]:g} "
+                f"in another, and no number of the table tells which; write it anew with {HOW}."
             )
         return number(text, POINT)
 
@@ -165,8 +168,6 @@ def read(data: bytes) -> Page:
     _require_raw(columns)
     if not kernels or len(units) != len(columns) or units[columns.index("ID")]:
         raise NotARun("The table holds no kernel below its columns and units; was any profiled?")
-    if len(kernels) > MOST_KERNELS:
-        raise NotARun(f"The table holds {len(kernels):,} kernels; {MOST_KERNELS:,} are the most.")
     for kernel in kernels:
         if len(kernel) != len(columns):
             raise NotARun(f"A row has {len(kernel)} of {len(columns)} cells; the table is torn, write it anew.")
@@ -174,22 +175,30 @@ def read(data: bytes) -> Page:
 
 
 def _lines(text: str) -> list[str]:
-    """The table's lines; the program that was profiled may have printed before and after them."""
-    text = re.sub(r"\r\n?", "\n", text)
-    begin = re.search(r'^"?ID"?,', text, re.MULTILINE)
+    """The table's lines; the program that was profiled may have printed before and after them.
+
+    Found without a look at each of the others: a file may be 64 MiB of them.
+    """
+    text = "\n" + text.replace("\r\n", "\n").replace("\r", "\n")
+    begin = BEGIN.search(text)
     if begin is None:
         why = (
             "ncu profiled no kernel" if "No kernels were profiled" in text else "it holds no table that begins with ID"
         )
         raise NotARun(f"This is not what ncu --csv --page raw writes: {why}.")
-    lines = text[begin.start() :].split("\n")
-    is_quoted = lines[0].startswith('"')
-    end = next((i for i, line in enumerate(lines) if not line or (is_quoted and not line.startswith('"'))), len(lines))
-    if any(line.startswith(('"ID",', "ID,")) for line in lines[1:]):
+    start = begin.start()
+    quoted = QUOTED_LINES.match(text, start)
+    end = quoted.end() if quoted else (text.find("\n\n", start) + 1 or len(text) + 1) - 1
+    if any(text.find(line, start + 1) >= 0 for line in ('\n"ID",', "\nID,")):
         raise NotARun("The file holds several tables; keep one of them.")
-    if is_quoted and any(line.startswith('"') for line in lines[end:]):
+    if quoted and text.find('\n"', end) >= 0:
         raise NotARun("The table is torn: rows follow a line that is none of them; keep the table alone.")
-    return lines[:end]
+    table = text[start + 1 : end]
+    if (cells := table.count(",")) > MOST_CELLS:
+        raise NotARun(f"The table holds {cells:,} cells; {MOST_CELLS:,} are the most.")
+    if (kernels := table.count("\n") - 1) > MOST_KERNELS:
+        raise NotARun(f"The table holds {kernels:,} kernels; {MOST_KERNELS:,} are the most.")
+    return table.removesuffix("\n").split("\n")
 
 
 def _require_raw(columns: Sequence[str]) -> None:

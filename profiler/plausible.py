@@ -2,6 +2,8 @@
 
 import re
 from collections import Counter
+from collections.abc import Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,19 +12,20 @@ from kernels.problem import TileConfig
 from kernels.schedule import DRAIN
 from profiler.codec import NotARun, PackedArray
 from profiler.plausible_memory import require_possible_memory
+from profiler.workload import DEVICE
 
 if TYPE_CHECKING:
     from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
 
 MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
 MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
+MAX_SAID = 3_000  # characters of a refusal
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 SHORTEST_SECONDS = 1e-9  # that a clock tells
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 MAX_WARPS_OF_AN_SM = 1_024
-DEVICE = re.compile(r"cpu|cuda:\d{1,4}")
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
 ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
@@ -40,7 +43,7 @@ UNIT_OF_NAME = {
     "_celsius": "°C",
     "_error": "1",
 }
-CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ")
+CREATED = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ", re.ASCII)
 
 
 def require_plausible(run: "Run", place: str) -> None:
@@ -71,8 +74,9 @@ def require_plausible(run: "Run", place: str) -> None:
 
 def require_possible_device(device: "DeviceInfo", place: str) -> None:
     """Raise NotARun, naming the place, for facts that no CPU or GPU has."""
-    texts = (device.device, device.name, device.driver or "", device.peak_hbm_source, device.peak_flops_source)
-    if any(len(text) > MAX_TEXT or not text.isprintable() for text in texts):
+    if not _are_short(
+        (device.device, device.name, device.driver or "", device.peak_hbm_source, device.peak_flops_source)
+    ):
         raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
     if not DEVICE.fullmatch(device.device):
         raise NotARun(f"{place}.device is {device.device[:40]!r}; it should be cpu or like cuda:0.")
@@ -100,7 +104,17 @@ def require_possible_device(device: "DeviceInfo", place: str) -> None:
 
 def printable(text: str, most: int = MAX_TEXT) -> str:
     """Text of unknown origin as one line of at most `most` characters, without control characters."""
-    return "".join(sign if sign.isprintable() else "�" for sign in " ".join(text.split()))[:most]
+    # Cut before and after: a text may be millions of characters long, most of them blanks.
+    words = " ".join(text[: 8 * most].split())[:most]
+    return "".join(sign if sign.isprintable() else "�" for sign in words)
+
+
+def said(fault: BaseException) -> str:
+    """The words of a refusal as they can be put on a terminal, whatever names of files or options are in them."""
+    words = str(fault)
+    if len(words) > MAX_SAID:
+        return f"{printable(words, MAX_SAID).rpartition(' ')[0].rstrip(',')} and more."
+    return words if words.isprintable() else printable(words, MAX_SAID)
 
 
 def _require_short_texts(run: "Run", place: str) -> None:
@@ -110,18 +124,25 @@ def _require_short_texts(run: "Run", place: str) -> None:
     texts += [text for kernel in run.kernels for text in (kernel.launch, kernel.kernel)]
     texts += [text for series in run.series for text in (series.name, series.unit, series.source)]
     texts += [] if run.timeline is None else [run.timeline.launch]
-    if any(len(text) > MAX_TEXT or not text.isprintable() for text in (*texts, *run.samples, *run.phases)):
+    if not _are_short((*texts, *run.samples, *run.phases)):
         raise NotARun(f"{place} has a text that is longer than {MAX_TEXT} characters or cannot be printed.")
 
 
+def _are_short(texts: Collection[str]) -> bool:
+    """Together, for a file may hold a million of them."""
+    return max(map(len, texts), default=0) <= MAX_TEXT and "".join(texts).isprintable()
+
+
 def _require_possible(measurement: "Measurement", place: str) -> None:
-    values = (measurement.value, *(measurement.spread or ()))
-    if any(value is not None and not _is_possible(value) for value in values):
-        raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
-    if measurement.unit != "°C" and any(value is not None and value < 0 for value in values):
-        raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
-    if measurement.unit == "s" and any(value is not None and not _is_duration(value) for value in values):
-        raise NotARun(f"{place} is {measurement.value} s, which no clock gives.")
+    for value in (measurement.value, *(measurement.spread or ())):
+        if value is None:
+            continue
+        if not _is_possible(value):
+            raise NotARun(f"{place} is {measurement.value}, which cannot be measured.")
+        if value < 0 and measurement.unit != "°C":
+            raise NotARun(f"{place} is {measurement.value}; it cannot be negative.")
+        if measurement.unit == "s" and not _is_duration(value):
+            raise NotARun(f"{place} is {measurement.value} s, which no clock gives.")
     if measurement.name == "gpu_time_seconds" and measurement.value == 0:
         raise NotARun(f"{place} is 0; nothing runs in no time.")
     if measurement.name in ROOFS and measurement.value is not None and not 1 <= measurement.value <= MAX_L2_SM:
@@ -203,8 +224,14 @@ def _require_possible_spans(run: "Run", place: str) -> None:
         raise NotARun(f"{place} has spans of {seconds:.3g} s, but a pass was timed at {timed.value:.3g} s.")
 
 
+@lru_cache(maxsize=1024)
+def _unit_of(name: str) -> str:
+    """The unit that a name says; empty where it says none."""
+    return next((unit for end, unit in UNIT_OF_NAME.items() if name.endswith(end)), "")
+
+
 def _require_unit(one: "Measurement | Series", place: str) -> None:
-    unit = next((unit for end, unit in UNIT_OF_NAME.items() if one.name.endswith(end)), one.unit)
+    unit = _unit_of(one.name) or one.unit
     if one.unit != unit:
         raise NotARun(f"{place} is in {one.unit[:40]!r}; what it names is in {unit}.")
 

@@ -1,5 +1,6 @@
 """Whether a MemoryTrace read from a file can be one: acts and sizes that an allocator has, and not too many of them."""
 
+from kernels.shown import shown
 from profiler.codec import NotARun
 from profiler.memory_trace import ACTIONS, MOST_BLOCKS, MOST_EVENTS, MOST_FRAMES, STATES, MemorySegment, MemoryTrace
 
@@ -41,7 +42,7 @@ def _require_possible_segment(segment: MemorySegment, place: str) -> None:
     for block in segment.blocks:
         _require_possible(block.address, block.size, segment.stream, place)
         if block.state not in STATES or not 0 <= block.requested <= block.size:
-            raise NotARun(f"{place} has a block {block.state[:40]!r} of {block.size} B for {block.requested} B.")
+            raise NotARun(f"{place} has a block {shown(block.state)} of {block.size} B for {shown(block.requested)} B.")
         if block.address < end:
             raise NotARun(f"{place} has blocks that overlap.")
         end = block.address + block.size
@@ -51,7 +52,7 @@ def _require_possible_segment(segment: MemorySegment, place: str) -> None:
 
 def _require_possible(address: int, size: int, stream: int, place: str) -> None:
     if not (0 <= address < MOST_ADDRESS and 0 <= stream < MOST_ADDRESS and 0 <= size <= MOST_SIZE):
-        raise NotARun(f"{place} has {size} B at {address}, which no GPU has.")
+        raise NotARun(f"{place} has {shown(size)} B at {shown(address)}, which no GPU has.")
 
 
 def _require_texts(place: str, *texts: str) -> None:

@@ -32,6 +32,7 @@ from profiler.resources import Configuration, Resources, configurations
 from profiler.resources_table import Answer, document, tables
 from profiler.store import StoreError, require_writable, write_atomically
 from profiler.target import GpuTarget, gpu_target, target_of
+from profiler.timeout import require_possible_timeout
 
 LIST = "several with commas, or a range such as 16:128:*2"
 
@@ -64,8 +65,7 @@ def resources(
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     targets = [gpu_target(name) for name in dict.fromkeys(gpu)] if gpu else [_present()]
     tiles = _tiles(block_m, block_n, num_warps, num_stages, order)
-    if not timeout > 0:
-        raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+    require_possible_timeout(timeout)
     capabilities = tuple(dict.fromkeys(target.compute_capability for target in targets))
     chosen = [one for name in dict.fromkeys(kernel) for one in configurations(name, problem, tiles, capabilities)]
     if save_code is not None:

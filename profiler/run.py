@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.shown import named, shown
 from profiler.codec import ADDED, NotARun, PackedArray, decode, encode
 from profiler.memory_trace import MemoryTrace
 from profiler.plausible import require_plausible
+from profiler.strict_json import loads
 from profiler.workload import LADDER, Workload
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 2**20
+MAX_UNPACKED_BYTES, MAX_RUNS = 512 * 2**20, 10_000
 MEASURED = ("cuda-event", "torch", "interpreter", *LADDER, "cupti-callback", "nvml")
 DERIVED = ("schedule", "model")
 TRUST = (*MEASURED, *DERIVED)  # where several answer, the first of them is believed
@@ -57,11 +60,11 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if self.source not in TRUST:
-            raise NotARun(f"{self.name}: source {self.source[:40]!r} is not known.")
+            raise NotARun(f"{named(self.name)}: source {shown(self.source)} is not known.")
         if self.unit not in UNITS:
-            raise NotARun(f"{self.name}: unit {self.unit[:40]!r} is not known.")
+            raise NotARun(f"{named(self.name)}: unit {shown(self.unit)} is not known.")
         if self.value is None and not self.note:
-            raise NotARun(f"{self.name} has neither a value nor a reason.")
+            raise NotARun(f"{named(self.name)} has neither a value nor a reason.")
 
     @property
     def is_measured(self) -> bool:
@@ -238,28 +241,25 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     """The Runs of a document. Raises NotARun with a sentence for anything that is not one."""
     if len(text) > MAX_FILE_BYTES:
         raise NotARun(f"The file is {len(text) / 2**20:.0f} MiB; Run files stay under {MAX_FILE_BYTES >> 20} MiB.")
-    try:
-        # Bytes in another encoding would be read too, but nothing else that reads Run files knows more than UTF-8.
-        spelled = text if isinstance(text, str) else text.decode("utf-8")
-        document = json.loads(spelled, parse_constant=_refuse_constant, object_pairs_hook=once)
-    except NotARun:
-        raise
-    # Not UTF-8, not JSON, nested too deep, or a number of thousands of digits.
-    except (ValueError, RecursionError) as error:
-        raise NotARun(f"This is not a Run file: it is not JSON ({str(error)[:120]}).") from error
+    document = loads(text, "This is not a Run file")
     if not isinstance(document, dict) or "format_version" not in document or "runs" not in document:
         raise NotARun("This is not a Run file: it lacks format_version and runs.")
     version = document["format_version"]
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise NotARun(f"format_version is {str(version)[:40]!r}; it should be a whole number from 1.")
+        raise NotARun(f"format_version is {shown(version)}; it should be a whole number from 1.")
     if version > FORMAT_VERSION:
-        raise NotARun(f"The file has format_version {version}; this Bytescope reads up to {FORMAT_VERSION}: update it.")
+        raise NotARun(
+            f"The file has format_version {shown(version)}; this Bytescope reads up to {FORMAT_VERSION}: update it."
+        )
     unknown = [name for name in document if name not in ("format_version", "runs")]
     if unknown:
-        raise NotARun(f"The file has a field that this version does not know: {unknown[0][:40]!r}.")
+        raise NotARun(f"The file has a field that this version does not know: {shown(unknown[0])}.")
     if not isinstance(document["runs"], list) or not document["runs"]:
         raise NotARun("The file holds no runs.")
+    if len(document["runs"]) > MAX_RUNS:
+        raise NotARun(f"The file holds {len(document['runs']):,} Runs; {MAX_RUNS:,} are the most.")
     runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
+    _require_little_unpacked(runs)
     by_id: dict[str, Run] = {}
     for i, run in enumerate(runs):
         require_plausible(run, f"runs[{i}]")
@@ -268,17 +268,16 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
     return runs
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of a field that stands twice readers take one or the other."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise NotARun(f"The file has the field {max(names, key=names.count)[:40]!r} twice in one object.")
-    return found
-
-
-def _refuse_constant(name: str) -> None:
-    raise NotARun(f"The file holds {name}; a measured value is finite or absent.")
+def _require_little_unpacked(runs: Sequence[Run]) -> None:
+    """A few bytes unpack into a thousand times as many, and every Run may have some."""
+    traces = [trace for run in runs for trace in (run.softmax, run.timeline) if trace is not None]
+    arrays = [part for trace in traces for part in vars(trace).values() if isinstance(part, PackedArray)]
+    size = sum(array.nbytes for array in arrays)
+    if size > MAX_UNPACKED_BYTES:
+        raise NotARun(
+            f"The file's arrays are {size / 2**20:,.0f} MiB once unpacked; those of a Run file stay under "
+            f"{MAX_UNPACKED_BYTES >> 20} MiB."
+        )
 
 
 def spread_of(samples: tuple[float, ...]) -> tuple[float, float] | None:

@@ -123,7 +123,13 @@ def require_ordinary(path: Path) -> None:
 
 def printable_name(path: Path) -> str:
     """A file's name as text that can be shown: bytes that are not UTF-8, and control characters, are replaced."""
-    return printable(path.name or str(path))
+    return printable(path.name or str(path)) or repr(path.name)
+
+
+def shown_path(path: Path | str) -> str:
+    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it."""
+    text = str(path)
+    return text if text.isprintable() and text and text.strip() == text else repr(text)
 
 
 def require_text_name(path: Path) -> None:

@@ -15,12 +15,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from kernels.problem import Refused
+from kernels.shown import shown
 from profiler.catalogue import catalogue
 from profiler.codec import NotARun, decode, encode
 from profiler.grid import MAX_CELLS, Cell, Grid, read_axes
 from profiler.plausible import CREATED, printable
 from profiler.run import MAX_FILE_BYTES
-from profiler.store import StoreError, printable_name, require_writable, runs_folder, write_atomically
+from profiler.store import StoreError, printable_name, require_writable, runs_folder, shown_path, write_atomically
+from profiler.strict_json import loads
 
 FORMAT_VERSION = 1
 PLAN_ID = re.compile(r"[A-Za-z0-9-]{1,60}")
@@ -130,7 +132,7 @@ class Sweep:
         except Timeout:
             raise Refused(f"Another process is running the sweep in {self.folder}; wait for it, or stop it.") from None
         except OSError as fault:
-            raise StoreError(f"{self.folder} cannot be used: {fault.strerror or fault}.") from fault
+            raise StoreError(f"{shown_path(self.folder)} cannot be used: {fault.strerror or fault}.") from fault
 
 
 def create(grid: Grid, folder: Path | None = None) -> Sweep:
@@ -149,7 +151,7 @@ def create(grid: Grid, folder: Path | None = None) -> Sweep:
     with sweep.held():
         # Another process may have been quicker.
         if is_sweep(folder):
-            raise Refused(f"{folder} holds another sweep; choose another folder.")
+            raise Refused(f"{shown_path(folder)} holds another sweep; choose another folder.")
         _write(folder / PLAN, encode(sweep.plan))
     return sweep
 
@@ -160,8 +162,8 @@ def open_sweep(folder: Path) -> Sweep:
     cells = plan.grid().cells()
     if _digest(cells) != plan.digest:
         raise Refused(
-            f"The grid of {folder} no longer gives the cells that it was begun with: its plan was edited, or another "
-            "version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
+            f"The grid of {shown_path(folder)} no longer gives the cells that it was begun with: its plan was edited, "
+            "or another version of Bytescope began it; choose another folder. Its Runs can be opened and exported."
         )
     return Sweep(folder, plan, cells)
 
@@ -176,9 +178,7 @@ def read_plan(folder: Path) -> Plan:
     document = _read(folder / PLAN)
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
-        raise NotARun(
-            f"{printable_name(folder / PLAN)} has format_version {str(version)[:40]!r}; this Bytescope reads 1."
-        )
+        raise NotARun(f"{printable_name(folder / PLAN)} has format_version {shown(version)}; this Bytescope reads 1.")
     plan: Plan = decode(Plan, document, PLAN)
     return plan
 
@@ -212,11 +212,9 @@ def _read(path: Path) -> Any:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise NotARun(f"{printable_name(path)} is larger than {MAX_FILE_BYTES >> 20} MiB.")
-        return json.loads(path.read_bytes())
+        return loads(path.read_bytes(), f"{printable_name(path)} cannot be used")
     except OSError as fault:
         raise StoreError(f"{printable_name(path)} could not be read: {fault.strerror or fault}.") from fault
-    except (ValueError, RecursionError) as fault:
-        raise NotARun(f"{printable_name(path)} is not JSON ({printable(str(fault), 120)}).") from fault
 
 
 def _write(path: Path, document: Any) -> None:

@@ -18,6 +18,7 @@ from kernels.problem import ORDERS, Refused
 from profiler import axes
 from profiler.device import detect
 from profiler.grid import AXES, Grid
+from profiler.store import shown_path
 from profiler.sweep import Sweep, create, is_sweep, open_sweep
 from profiler.sweep_cost import CONFIRMED_CELLS, estimate
 from profiler.sweep_job import Executor, LocalDevices, SweepJob
@@ -126,7 +127,8 @@ def _take_up(folder: Path, grid: Grid | None) -> Sweep:
     found = open_sweep(folder)
     if grid is not None and grid != found.plan.grid():
         raise Refused(
-            f"{folder} holds another sweep; choose another folder, or give --out alone to go on with that one."
+            f"{shown_path(folder)} holds another sweep; choose another folder, or give --out alone to go on "
+            "with that one."
         )
     return found
 

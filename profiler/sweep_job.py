@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kernels.problem import Refused
+from kernels.shown import shown
 from profiler import child
 from profiler.compile_ahead import CompileAhead
 from profiler.failures import explain
@@ -16,10 +17,12 @@ from profiler.grid import Cell
 from profiler.run import DeviceInfo
 from profiler.store import StoreError, require_writable
 from profiler.sweep import Sweep
+from profiler.timeout import require_possible_timeout
 from profiler.turns import SweepStatus, Turns
 from profiler.worker import DEFAULT_TIMEOUT, START_TIMEOUT, Job, Worker, worker_for
 from profiler.workload import CPU, require_known
 
+MOST_WORKERS = 1_024
 HELD_SECONDS = 2.0  # how long a sweep keeps a GPU before others get their turn
 
 
@@ -83,13 +86,12 @@ class LocalDevices:
     def __init__(
         self, devices: Sequence[str], cpu_workers: int | None = None, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        if not timeout > 0:
-            raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+        require_possible_timeout(timeout)
         for device in devices:
             require_known(device)
         count = len(os.sched_getaffinity(0)) if cpu_workers is None else cpu_workers
-        if count < 1:
-            raise Refused(f"The sweep has {count} workers; choose 1 or more.")
+        if not 1 <= count <= MOST_WORKERS:
+            raise Refused(f"The sweep has {shown(count)} workers; choose 1 to {MOST_WORKERS:,}.")
         self._timeout = timeout
         self.on_gpu = any(device != CPU for device in devices)
         self.title = ", ".join(f"cpu, {count} workers" if device == CPU else device for device in devices)

@@ -27,6 +27,7 @@ from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
+from profiler.timeout import require_possible_timeout
 from profiler.workload import CPU, Workload
 
 DEFAULT_TIMEOUT = 120.0  # seconds one Workload may take
@@ -101,8 +102,7 @@ class Worker:
 
         `permit` says which own kernels may be imported; without it none may.
         """
-        if not timeout > 0:
-            raise Refused(f"The timeout is {timeout:g} s; choose more than 0.")
+        require_possible_timeout(timeout)
         return Job(self, workloads, timeout, permit)
 
     def schedule(

@@ -1,13 +1,16 @@
 """A Workload is one thing to measure: kernel, problem, tile, seed, device and how; hashable, so it keys caches."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
 from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.shown import shown
 from profiler.codec import ADDED
 
 CPU = "cpu"
+DEVICE = re.compile(r"cpu|cuda:\d{1,4}", re.ASCII)
 # Sources that count bytes moved, the most trusted first; AUTO asks all that are quick, and the rest where those fail.
 LADDER = ("cupti-range", "ncu", "cupti-sampling", "nvml-gpm")
 AUTO = "auto"
@@ -52,13 +55,13 @@ class Workload:
         kernel = kernel_named(self.kernel, self.like)
         require_known(self.device)
         if self.l2 not in ("cold", "warm"):
-            raise Refused(f"l2 is {self.l2!r}; choose cold or warm.")
+            raise Refused(f"l2 is {shown(self.l2)}; choose cold or warm.")
         if self.counters not in (AUTO, *LADDER):
-            raise Refused(f"counters is {self.counters!r}; choose {', '.join((AUTO, *LADDER))}.")
+            raise Refused(f"counters is {shown(self.counters)}; choose {', '.join((AUTO, *LADDER))}.")
         if not 0 <= self.seed < 2**63:
-            raise Refused(f"seed is {self.seed}; choose 0 to 2^63 - 1.")
+            raise Refused(f"seed is {shown(self.seed)}; choose 0 to 2^63 - 1.")
         if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
-            raise Refused(f"passes is {self.repeats}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
+            raise Refused(f"passes is {shown(self.repeats)}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
         is_open = self.tile is not None and is_own(self.kernel) and not self.like
         if kernel.is_tiled != (self.tile is not None) and not is_open:
             raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
@@ -86,7 +89,7 @@ class Workload:
         for name, size in limits.items():
             value = getattr(trace, name)
             if value is not None and not 0 <= value < size:
-                raise Refused(f"The traced {name} is {value}; this problem has 0 to {size - 1}.")
+                raise Refused(f"The traced {name} is {shown(value)}; this problem has 0 to {size - 1}.")
 
     @property
     def attention_kernel(self) -> AttentionKernel:
@@ -101,8 +104,8 @@ class Workload:
 
 def require_known(device: str) -> None:
     """Raise Refused for what is no device's name."""
-    if device != CPU and not (device.startswith("cuda:") and device[5:].isdecimal()):
-        raise Refused(f"Device {device[:40]!r} is not known; choose cpu or cuda:0.")
+    if not DEVICE.fullmatch(device):
+        raise Refused(f"Device {shown(device)} is not known; choose cpu or cuda:0.")
 
 
 def workloads(

@@ -31,6 +31,8 @@ CHROMIUM_ARGUMENTS = (
 )
 
 hypothesis.settings.register_profile("bytescope", deadline=None, derandomize=True)
+# Of `make test-long`: others each time, which are kept and told where one fails.
+hypothesis.settings.register_profile("long", deadline=None, max_examples=2_000, print_blob=True)
 hypothesis.settings.load_profile("bytescope")
 
 

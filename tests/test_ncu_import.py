@@ -391,6 +391,14 @@ def test_more_kernels_than_a_run_holds_are_refused() -> None:
     assert from_json(to_json([run])) == (run,)
 
 
+def test_kernels_that_are_together_more_than_a_run_can_be_are_refused() -> None:
+    """Found by fuzzing: it was imported, and then refused as a bug of ours when it was to be saved."""
+    two_thirds_of_a_day = ("1", "1", "1", "57,600,000,000,000")
+    assert imported(read(page(("a", two_thirds_of_a_day))), ASKED).value("gpu_time_seconds") == 57_600
+    with pytest.raises(NotARun, match=r"^run\.gpu_time_seconds is 115200\.0 s, which no clock gives\.$"):
+        imported(read(page(("a", two_thirds_of_a_day), ("b", two_thirds_of_a_day))), ASKED)
+
+
 def test_several_gpus_are_refused() -> None:
     file = page(ONE, ONE).replace(b'"1","7","flash_fwd","0"', b'"1","7","flash_fwd","1"')
     with pytest.raises(Refused, match="several GPUs"):

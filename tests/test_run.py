@@ -75,10 +75,10 @@ def first(document: Document) -> Document:
     ("change", "words"),
     [
         (lambda d: d.update(format_version=2), "format_version 2; this Bytescope reads up to 1: update it."),
-        (lambda d: d.update(format_version=0), "format_version is '0'; it should be a whole number from 1."),
-        (lambda d: d.update(format_version=True), "format_version is 'True';"),
+        (lambda d: d.update(format_version=0), "format_version is 0; it should be a whole number from 1."),
+        (lambda d: d.update(format_version=True), "format_version is True;"),
         (lambda d: d.update(format_version="1"), "format_version is '1';"),
-        (lambda d: d.update(format_version=None), "format_version is 'None';"),
+        (lambda d: d.update(format_version=None), "format_version is None;"),
         (lambda d: d.pop("format_version"), "it lacks format_version and runs."),
         (lambda d: d.pop("runs"), "it lacks format_version and runs."),
         (lambda d: d.update(color="red"), "a field that this version does not know: 'color'."),

@@ -169,8 +169,8 @@ def test_one_process_at_a_time(sweep: Sweep) -> None:
     ("text", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "format_version 'None'"),
-        ('{"format_version": 2}', "format_version '2'; this Bytescope reads 1"),
+        ("[]", "format_version None"),
+        ('{"format_version": 2}', "format_version 2; this Bytescope reads 1"),
         ('{"format_version": 1}', "lacks the field 'id'"),
         ("[" * 100_000, "is not JSON"),
     ],
