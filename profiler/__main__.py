@@ -16,13 +16,14 @@ from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.compare_command import compare_runs
-from profiler.doctor import default_device, diagnose, facts_table, sources_table
+from profiler.doctor import diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
 from profiler.import_command import import_ncu
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
 from profiler.output import put, require_place, silence_stdout
 from profiler.own_kernel import Permit
+from profiler.present import default_device
 from profiler.problem_options import (
     Batch,
     Causal,

@@ -13,8 +13,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import devices, frame
-from profiler import gpu_feed
+from profiler import gpu_feed, present
 from profiler.gpu_feed import GpuFeed
+from tests.command_line import Command, answer_to
 from tests.nvml_stub import DRIVER_NOT_LOADED, GPU_IS_LOST, MISMATCH, UNINITIALIZED, Driver, driver
 
 __all__ = ["driver"]
@@ -43,6 +44,11 @@ def feed(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuFeed]:
     until(lambda: found.latest("cuda:0"))
     yield found
     found.close()
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return lambda *words: answer_to(words, monkeypatch, capsys)
 
 
 def once(**environment: str) -> tuple[dict[str, Any], ...]:
@@ -281,3 +287,17 @@ def test_a_run_keeps_what_was_read_before_and_says_why_no_more(
         watching.stdin.flush()
         value, note = json.loads(watching.stdout.readline())["power_watts"]
     assert value == 512.0 and note.endswith(reason)
+
+
+@pytest.mark.parametrize("word", ["run", "audit", "sweep --block-m 32,64 --yes", "resources"])
+@pytest.mark.parametrize("is_hung", [False, True], ids=["crashes", "hangs"])
+def test_a_command_that_looks_for_a_gpu_is_not_taken_along(
+    driver: Driver, command: Command, monkeypatch: pytest.MonkeyPatch, word: str, is_hung: bool
+) -> None:
+    monkeypatch.setattr(present, "SECONDS", 2.0 if is_hung else PATIENCE)
+    driver.set(hang=1) if is_hung else driver.set(crash=1)
+    answer = command(*word.split())
+    why = "NVML gave no answer within 2 s" if is_hung else "The probe died of SIGSEGV inside NVML's library."
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"Whether there is a GPU here is not known. {why}")
+    assert answer.err.endswith("Or name a device, such as cpu.\n")
