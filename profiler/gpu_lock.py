@@ -89,5 +89,5 @@ def _owner(place: Path) -> str:
     for one in (place, place.parent):
         with suppress(OSError):
             uid = one.lstat().st_uid
-            return "you, its owner," if uid == os.getuid() else f"its owner (user id {uid})"
+            return "you, its owner," if uid == os.geteuid() else f"its owner (user id {uid})"
     return "its owner"

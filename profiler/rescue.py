@@ -32,7 +32,7 @@ def rescue(run: Run, fault: StoreError) -> StoreError:
 
 def places() -> Iterator[Path]:
     """Folders to try one after the other, each this user's own: another's may not be written to."""
-    own = f"bytescope-rescued-{os.getuid()}"
+    own = f"bytescope-rescued-{os.geteuid()}"
     with suppress(OSError):  # there is no folder for temporary files
         yield Path(tempfile.gettempdir()) / own
     yield cache_folder() / "rescued"

@@ -77,7 +77,7 @@ def _is_nobodys(folder: Path) -> bool:
     """Whether it is a folder of a Scratch that no process holds any more. Raises OSError."""
     found, lock = folder.lstat(), folder / LOCK
     # A folder without a lock is of something else, such as the locks of GPUs.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not lock.is_file():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or not lock.is_file():
         return False
     if time.time() - lock.lstat().st_mtime < YOUNG_SECONDS:
         return False

@@ -1,5 +1,6 @@
 """A warm child process for each device, and Jobs that run Workloads in it; free of torch, safe to use from threads."""
 
+import atexit
 import json
 import threading
 import time
@@ -341,6 +342,13 @@ class Job:
 
 _workers: dict[str, Worker] = {}
 _workers_guard = threading.Lock()
+
+
+@atexit.register
+def _end_workers() -> None:
+    """A child that is just starting, as after a stop, would complain that this process has gone."""
+    for worker in _workers.values():
+        worker.stop()
 
 
 def worker_for(device: str) -> Worker:
