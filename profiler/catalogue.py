@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from profiler.workload import Workload
 MEMORY = "256MB"  # what DuckDB may take
 MAX_QUANTITIES = 200
 SOURCE = "_source"
+WRAPPED = re.compile(r'"exception_message":("(?:[^"\\]|\\.)*")')
 NEWEST_FIRST = "modified DESC, name DESC, position"
 # Columns of `runs` that say where a Run stands, beside those that say what it is: the file's folder (its place in
 # Catalogue.folders), name and time of change in ns, the Run's place in the file from 1, and its Workload as JSON.
@@ -67,9 +69,8 @@ class Catalogue:
         except duckdb.IOException:
             raise  # the disk's fault, not the filter's
         except (duckdb.Error, UnicodeError) as fault:
-            reason = printable(str(fault).partition("\n")[0]).rstrip("!.")
             raise UnusableFilter(
-                f"The filter cannot be used: {reason}. Give one DuckDB expression, such as "
+                f"The filter cannot be used: {reason_of(fault)}. Give one DuckDB expression, such as "
                 f"\"kernel = 'flash' and seq_len_q >= 4096\", over the columns {', '.join(map(spelled, self.columns))}."
             ) from fault
         return found
@@ -105,6 +106,14 @@ class Stored:
         return self.row.get(quantity), self.text(quantity + SOURCE)
 
 
+def reason_of(fault: BaseException) -> str:
+    """What DuckDB says, without the end of the sentence; of a fault that it has wrapped into JSON, the message."""
+    text = str(fault)
+    if wrapped := WRAPPED.search(text):
+        text = str(json.loads(wrapped[1]))
+    return printable(text.partition("\n")[0]).rstrip("!.")
+
+
 def count(runs: duckdb.DuckDBPyRelation) -> int:
     """How many rows a relation has."""
     ((rows,),) = runs.aggregate("count(*)").fetchall()
@@ -121,8 +130,9 @@ def catalogue(folders: Sequence[Path] = (), files: Sequence[Path] = ()) -> Itera
         with scratch() as folder, duckdb.connect(config=_CONFIG | {"temp_directory": str(folder)}) as opened:
             yield _read_all(opened, folders, files, folder)
     except (duckdb.IOException, duckdb.OutOfMemoryException) as fault:
-        reason = printable(str(fault).partition("\n")[0]).rstrip("!.")
-        raise StoreError(f"There is no room for temporary files, so saved Runs cannot be read: {reason}.") from fault
+        raise StoreError(
+            f"There is no room for temporary files, so saved Runs cannot be read: {reason_of(fault)}."
+        ) from fault
 
 
 def _read_all(

@@ -122,7 +122,7 @@ def gpus() -> Iterator[dict[str, Any]]:
             handles = visible_gpus(nvml)
             devices = [describe(nvml, gpu, ordinal) for ordinal, gpu in enumerate(handles)]
             yield {"devices": devices, "why_no_gpu": ""}
-            yield _facts(driver(nvml), *(Fact("", "GPU", "not opened", why) for why in unopened(nvml)))
+            yield _facts(driver(nvml), *(Fact("", "not opened", why) for why in unopened(nvml)))
             for gpu, info in zip(handles, devices, strict=True):
                 yield _facts(*_about(info), use(nvml, gpu, info.device))
     except NoGpu as reason:

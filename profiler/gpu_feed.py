@@ -17,7 +17,7 @@ from profiler.run import DeviceInfo
 
 KEPT_SAMPLES = 6000  # of each GPU: five minutes
 SILENT_SECONDS = 2.0
-HUNG_SECONDS = 20.0  # of silence, after which a fresh child is tried
+HUNG_SECONDS = 60.0  # of silence, after which a fresh child is tried; a driver of many GPUs may take half to start
 CHILD = (sys.executable, "-m", "profiler.gpu_sample")
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,7 +11,7 @@ from profiler.throwaway import NoAnswer, throwaway
 from profiler.workload import CPU
 
 ASK = ("-m", "profiler.gpu_sample", "--once")
-SECONDS = 20.0  # a driver that is not loaded yet takes some
+SECONDS = 60.0  # a driver of many GPUs that nobody uses may take half of it to start
 
 
 def present_gpus() -> tuple[tuple[DeviceInfo, ...], str]:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from app.history import read_folder
 from kernels.problem import AttentionProblem, TileConfig
@@ -161,3 +162,24 @@ def test_a_folder_for_temporary_files_that_takes_nothing_is_a_sentence(
         assert cpu_worker.submit(NAIVE).wait(PATIENCE).state == "done"
     with catalogue([runs]) as saved:
         assert count(saved.runs) == 1 + disk.is_mounted
+
+
+def test_a_page_says_why_a_job_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu_worker: Worker
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+
+    def script() -> None:
+        import streamlit as st
+
+        from app import session
+        from tests.test_disk_broken import NAIVE
+
+        session.start(NAIVE, 60.0)
+        notice = session.notice()
+        st.text(notice.text if notice else "")
+
+    at = AppTest.from_function(script, default_timeout=60).run()
+    assert not at.exception
+    assert at.text[0].value.startswith("No folder for temporary files could be made: Not a directory.")

@@ -218,7 +218,7 @@ def test_an_export_whose_scratch_is_full_is_a_sentence(
     out.write_text("good")
     with catalogue([runs]) as saved:
         disk.fill()
-        with pytest.raises(StoreError, match=r"out\.parquet could not be written: "):
+        with pytest.raises(StoreError, match=rf"out\.parquet could not be written: [^{{]+: {disk.reason}\.$"):
             export(saved, saved.runs, RUNS, PARQUET, out)
         disk.free()
         assert out.read_text() == "good"

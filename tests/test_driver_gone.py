@@ -301,3 +301,12 @@ def test_a_command_that_looks_for_a_gpu_is_not_taken_along(
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(f"Whether there is a GPU here is not known. {why}")
     assert answer.err.endswith("Or name a device, such as cpu.\n")
+
+
+def test_the_doctor_names_a_gpu_that_is_not_opened(driver: Driver) -> None:
+    driver.set(gpus=2, lost=1)
+    said = subprocess.check_output(FACTS, cwd=ROOT, text=True, timeout=120)
+    facts = [fact for line in said.splitlines() if line for fact in json.loads(line).get("facts", [])]
+    assert [fact["value"] for fact in facts if fact["name"] == "not opened"] == [
+        f"GPU 1 of 2 is not opened: NVML answers: {LOST}"
+    ]
