@@ -23,7 +23,7 @@ from profiler.compare_choice import pair
 from profiler.compare_limits import Check, check
 from profiler.compare_text import csv_text, json_text
 from profiler.limit_option import FailAbove, LimitedCommand, limits
-from profiler.output import put
+from profiler.output import put, require_place
 from profiler.plausible import said
 from profiler.store import StoreError
 
@@ -65,6 +65,7 @@ def main(
             raise Refused(f"The format {format[:40]!r} is not known; choose {', '.join(FORMATS)}.")
         if out is None and format == "html" and sys.stdout.isatty():
             raise Refused("A comparison as html is nothing to read on a terminal; name a file for it with --out.")
+        require_place(out)
         compared = compare(*(one.run for one in pair(files)))
         text = FORMATS[format](compared, check(compared, limits(fail_above)))
         put(text, out)

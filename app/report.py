@@ -13,7 +13,7 @@ from app.report_text import csv, markdown
 from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.memory_snapshot import pickled
-from profiler.output import put
+from profiler.output import put, require_place
 from profiler.plausible import said
 from profiler.run import Run, to_json
 from profiler.store import StoreError, load_named
@@ -48,6 +48,7 @@ def main(
 ) -> None:
     """Write a report of the Runs in FILES. Exits 2 with one sentence where that is refused."""
     try:
+        require_place(out)
         text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
         put(text, out)
     except (Refused, NotARun, StoreError) as refusal:

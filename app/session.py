@@ -65,7 +65,11 @@ def dismiss() -> None:
 def start(workloads: tuple[Workload, ...], timeout: float) -> None:
     """Hand Workloads to the device's worker; earlier results stay until new ones are there."""
     dismiss()
-    job = worker_for(workloads[0].device).submit(workloads, timeout, own_kernels.permit())
+    try:
+        job = worker_for(workloads[0].device).submit(workloads, timeout, own_kernels.permit())
+    except StoreError as fault:
+        notify("error", str(fault))
+        return
     st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
     _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
 

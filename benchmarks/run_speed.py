@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.problem import AttentionProblem, TileConfig
-from profiler.doctor import default_device
+from profiler.present import default_device
 from profiler.run import Run
 from profiler.store import load, runs_folder
 from profiler.worker import Worker

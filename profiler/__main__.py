@@ -19,13 +19,15 @@ from kernels.shown import shown
 from profiler.audit_command import audit
 from profiler.codec import NotARun, encode
 from profiler.compare_command import compare_runs
-from profiler.doctor import default_device, diagnose, facts_table, sources_table
+from profiler.doctor import diagnose, facts_table, sources_table
 from profiler.export_command import export_runs
 from profiler.import_command import import_ncu
 from profiler.limit_option import LimitedCommand
 from profiler.list_command import files_of, list_saved
+from profiler.output import put, require_place, silence_stdout
 from profiler.own_kernel import Permit
 from profiler.plausible import printable, said
+from profiler.present import default_device
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -41,7 +43,8 @@ from profiler.problem_options import (
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
-from profiler.store import StoreError, load, require_writable, runs_folder, shown_path, write_atomically
+from profiler.stopped import stopped_by_signals
+from profiler.store import StoreError, load, runs_folder
 from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
@@ -65,7 +68,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 
 
 def main() -> None:
-    """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr."""
+    """Run a command. Exit codes: 0 done; 1 ran but something failed; 2 refused, with one sentence on stderr.
+
+    What SIGTERM or SIGHUP ends is stopped as Ctrl-C does it, and removes its temporary files.
+    """
+    with stopped_by_signals() as received:
+        try:
+            _run_command()
+        except SystemExit as end:
+            sys.exit(128 + received[0] if received else end.code)
+
+
+def _run_command() -> None:
+    """Run a command, and leave with its exit code."""
     # A file's name may hold bytes that are not UTF-8, and stdout would raise for them.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -74,6 +89,7 @@ def main() -> None:
         # Typer makes this of Ctrl-C.
         if code == STOPPED:
             print("Stopped.", file=sys.stderr)
+        sys.stdout.flush()
         sys.exit(code)
     except USAGE_ERROR as error:
         print(f"{printable(error.format_message()).rstrip('.')}.", file=sys.stderr)
@@ -91,6 +107,12 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("Stopped.", file=sys.stderr)
         sys.exit(STOPPED)
+    # What is read or written for the user has its sentence already; this is stdout, or what nobody foresaw.
+    except OSError as fault:
+        silence_stdout()
+        place = fault.filename or "The output"
+        print(f"{place} could not be used: {fault.strerror or fault}.", file=sys.stderr)
+        sys.exit(1)
 
 
 @app.command()
@@ -134,8 +156,7 @@ def run(
     device = device or default_device()
     how = (counters.replace("_", "-"), drain, detail, tuple(order))
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
-    if out is not None:
-        require_writable(out.absolute().parent)
+    require_place(out)
     permit = Permit.here(*filter(is_own, kernel))
     status = _follow(worker_for(device).submit(chosen, timeout, permit), chosen)
     runs = _finished(status)
@@ -145,7 +166,7 @@ def run(
         for run_id in status.run_ids:
             console.print(f"Saved as {runs_folder() / f'{run_id}.json'}", soft_wrap=True, highlight=False)
         if out is not None:
-            _write(out, to_json(runs))
+            put(to_json(runs), out)
         if as_json:
             print(to_json(runs))
     failed = [sentence for sentence in (status.error, uncounted(runs), *map(why_failed, runs)) if sentence]
@@ -278,13 +299,6 @@ def _finished(status: JobStatus) -> tuple[Run, ...]:
         except (NotARun, StoreError) as fault:
             print(said(fault), file=sys.stderr)
     return tuple(runs)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as fault:
-        raise StoreError(f"{shown_path(path)} could not be written: {fault.strerror or fault}.") from fault
 
 
 if __name__ == "__main__":

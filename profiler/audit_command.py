@@ -17,7 +17,7 @@ from profiler.audit import FAIL, NOT_CHECKED, PASS, Audit, AuditRow, to_json
 from profiler.audit_job import DEFAULT_TIMEOUT, AuditJob
 from profiler.audit_rows import COUNTER
 from profiler.audit_summary import by_limit, of_subjects, spell_difference, title, unchecked
-from profiler.doctor import default_device
+from profiler.present import default_device
 from profiler.run import Measurement
 from profiler.show import spell
 from profiler.worker import JobStatus, worker_for

@@ -17,7 +17,7 @@ from profiler.audit import Audit, AuditRow, audits_folder, runs_of, save
 from profiler.audit_grid import Subject, gpu_subjects, interpreted_subjects
 from profiler.audit_limits import REFEREE, SOURCES, WHOLE_AUDIT
 from profiler.audit_rows import Found, rows, without_referee
-from profiler.device import why_no_gpu
+from profiler.present import present_gpus
 from profiler.run import Run
 from profiler.store import StoreError, load, require_writable
 from profiler.timeout import require_possible_timeout
@@ -29,6 +29,14 @@ REFEREE_TIMEOUT = 600.0  # seconds the referee may take for all
 LEFTOVER_SECONDS = 24 * 3_600.0
 OWN_FOLDER = re.compile(r"\d{8}T\d{6}-audit-[0-9a-f]{8}")
 NO_GPU_ASKED = "this audit is of the CPU; name a GPU with --device"
+
+
+def _why_none() -> str:
+    """Why there is no GPU, or why that is not known; empty where there is one."""
+    try:
+        return present_gpus()[1]
+    except Refused as reason:
+        return str(reason)
 
 
 def remove_leftovers() -> None:
@@ -107,7 +115,7 @@ class AuditJob(Job):
             begun = time.monotonic()
             found = self._with_referee([self._find(subject) for subject in self._gpu])
         else:
-            found = [Found(subject, refused=why_no_gpu() or NO_GPU_ASKED) for subject in self._gpu]
+            found = [Found(subject, refused=_why_none() or NO_GPU_ASKED) for subject in self._gpu]
         seconds = time.monotonic() - begun
         verdict = WHOLE_AUDIT.verdict(seconds)
         took = AuditRow("whole grid", "", "audit_seconds", "s", "", seconds, "", None, WHOLE_AUDIT.sentence, verdict)

@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,14 @@ from profiler.run import DERIVED, HALVES
 from profiler.run_files import scan
 from profiler.run_index import WORTH_KEEPING_BYTES, add_known, index_path, keep
 from profiler.run_rows import COLUMNS, THREADS, add_rows, declared
-from profiler.store import printable_name
+from profiler.scratch import scratch
+from profiler.store import StoreError, printable_name
 from profiler.workload import Workload
 
 MEMORY = "256MB"  # what DuckDB may take
 MAX_QUANTITIES = 200
 SOURCE = "_source"
+WRAPPED = re.compile(r'"exception_message":("(?:[^"\\]|\\.)*")')
 NEWEST_FIRST = "modified DESC, name DESC, position"
 # Columns of `runs` that say where a Run stands, beside those that say what it is: the file's folder (its place in
 # Catalogue.folders), name and time of change in ns, the Run's place in the file from 1, and its Workload as JSON.
@@ -64,10 +66,11 @@ class Catalogue:
             expression.encode()  # DuckDB takes no half characters
             found = self.runs.filter(duckdb.SQLExpression(expression))
             count(found)  # what is wrong with a value shows once the filter meets it
+        except duckdb.IOException:
+            raise  # the disk's fault, not the filter's
         except (duckdb.Error, UnicodeError) as fault:
-            reason = printable(str(fault).partition("\n")[0]).rstrip("!.")
             raise UnusableFilter(
-                f"The filter cannot be used: {reason}. Give one DuckDB expression, such as "
+                f"The filter cannot be used: {reason_of(fault)}. Give one DuckDB expression, such as "
                 f"\"kernel = 'flash' and seq_len_q >= 4096\", over the columns {', '.join(map(spelled, self.columns))}."
             ) from fault
         return found
@@ -103,6 +106,14 @@ class Stored:
         return self.row.get(quantity), self.text(quantity + SOURCE)
 
 
+def reason_of(fault: BaseException) -> str:
+    """What DuckDB says, without the end of the sentence; of a fault that it has wrapped into JSON, the message."""
+    text = str(fault)
+    if wrapped := WRAPPED.search(text):
+        text = str(json.loads(wrapped[1]))
+    return printable(text.partition("\n")[0]).rstrip("!.")
+
+
 def count(runs: duckdb.DuckDBPyRelation) -> int:
     """How many rows a relation has."""
     ((rows,),) = runs.aggregate("count(*)").fetchall()
@@ -111,25 +122,36 @@ def count(runs: duckdb.DuckDBPyRelation) -> int:
 
 @contextmanager
 def catalogue(folders: Sequence[Path] = (), files: Sequence[Path] = ()) -> Iterator[Catalogue]:
-    """The Runs of folders, and of single files, newest file first; a folder that does not exist holds none."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bytescope-") as scratch,
-        duckdb.connect(config=_CONFIG | {"temp_directory": scratch}) as opened,
-    ):
-        opened.execute(f"CREATE TABLE rows (folder BIGINT, {declared()})")
-        places = _places(folders, files)
-        faults = [fault for number, place in enumerate(places) for fault in sorted(_read(opened, number, *place))]
-        # Nothing that a file or a person wrote is run before this point, and nothing gets out after it.
-        opened.execute(f"SET allowed_directories = [{_literal(scratch + '/')}]")
-        opened.execute("SET enable_external_access = false")
-        opened.execute("SET lock_configuration = true")
-        parents = tuple(folder for folder, _ in places)
-        opened.execute(
-            f"CREATE TABLE folders AS {_numbered}",
-            [[os.fsencode(folder).decode(errors="replace") for folder in parents]],
-        )
-        opened.execute(f"CREATE VIEW runs AS {_view(opened)}")
-        yield Catalogue(opened, parents, tuple(faults), Path(scratch))
+    """The Runs of folders, and of single files, newest file first; a folder that does not exist holds none.
+
+    Raises StoreError where there is no room for temporary files, also while it is used.
+    """
+    try:
+        with scratch() as folder, duckdb.connect(config=_CONFIG | {"temp_directory": str(folder)}) as opened:
+            yield _read_all(opened, folders, files, folder)
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as fault:
+        raise StoreError(
+            f"There is no room for temporary files, so saved Runs cannot be read: {reason_of(fault)}."
+        ) from fault
+
+
+def _read_all(
+    opened: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Sequence[Path], scratch: Path
+) -> Catalogue:
+    opened.execute(f"CREATE TABLE rows (folder BIGINT, {declared()})")
+    places = _places(folders, files)
+    faults = [fault for number, place in enumerate(places) for fault in sorted(_read(opened, number, *place))]
+    # Nothing that a file or a person wrote is run before this point, and nothing gets out after it.
+    opened.execute(f"SET allowed_directories = [{_literal(f'{scratch}/')}]")
+    opened.execute("SET enable_external_access = false")
+    opened.execute("SET lock_configuration = true")
+    parents = tuple(folder for folder, _ in places)
+    opened.execute(
+        f"CREATE TABLE folders AS {_numbered}",
+        [[os.fsencode(folder).decode(errors="replace") for folder in parents]],
+    )
+    opened.execute(f"CREATE VIEW runs AS {_view(opened)}")
+    return Catalogue(opened, parents, tuple(faults), scratch)
 
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {

@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from profiler.interpreter import why_not_interpreted
 from profiler.orphans import end_with_parent
 from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Own, Permit, as_imported, seen
 from profiler.plausible import printable
+from profiler.rescue import rescue
 from profiler.run import DeviceInfo, Measurement, Run
 from profiler.store import StoreError, save, write_atomically
 from profiler.trace_plan import plan_trace
@@ -230,12 +230,12 @@ def _frames_told(progress_file: Path, seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    with progress_file.with_name(FRAMES).open("w", encoding="utf-8") as file:
-        faulthandler.dump_traceback_later(max(seconds - 2.0, seconds / 2), file=file)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+    with ExitStack() as stack:
+        with suppress(OSError):  # a full disk costs the frames of a hang
+            file = stack.enter_context(progress_file.with_name(FRAMES).open("w", encoding="utf-8"))
+            faulthandler.dump_traceback_later(max(seconds - 2.0, seconds / 2), file=file)
+            stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
 
 
 @contextmanager
@@ -244,9 +244,7 @@ def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
     import torch
 
     def progress(phase: str, done: int, total: int) -> None:
-        # A full disk may cost the progress line, never the measurement.
-        with suppress(OSError):
-            note_progress(progress_file, phase=phase, done=done, total=total)
+        note_progress(progress_file, phase=phase, done=done, total=total)
 
     try:
         # The Job holds the lock already, unless the process that took it has died since.
@@ -268,14 +266,14 @@ def _save(run: Run, folder: Path) -> str:
     try:
         save(run, folder)
     except StoreError as fault:
-        kept = save(run, Path(tempfile.gettempdir()) / "bytescope-rescued")
-        raise StoreError(f"{fault} The Run is kept in {kept}: open it on the Runs page.") from fault
+        raise rescue(run, fault) from fault
     return run.id
 
 
 def note_progress(file: str, **fields: object) -> None:
-    """Replace what the parent reads about this task."""
-    write_atomically(Path(file), json.dumps(fields), durable=False)
+    """Replace what the parent reads about this task; a full disk may cost the note, never the measurement."""
+    with suppress(OSError):
+        write_atomically(Path(file), json.dumps(fields), durable=False)
 
 
 def _context_is_lost() -> bool:

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.plausible import printable
+from profiler.scratch import Scratch
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAVELS = ("profiler", "kernels")  # the code that a node needs
@@ -26,8 +26,8 @@ class DriverProcess:
     """Speaks with Ray in a session of its own; it ends itself once nobody holds the other end of its pipes."""
 
     def __init__(self, address: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="bytescope-ray-", ignore_cleanup_errors=True)
-        code, errors = (Path(self._folder.name) / name for name in (CODE, ERRORS))
+        self._scratch = Scratch()
+        code, errors = (self._scratch.folder / name for name in (CODE, ERRORS))
         for name in TRAVELS:
             shutil.copytree(ROOT / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
         # Ray knows code by its content, and drops it with the sweep that brought it: none is to rely on another's.
@@ -67,7 +67,7 @@ class DriverProcess:
     def last_words(self) -> str:
         """Why it ended, as far as is known."""
         with suppress(OSError):
-            lines = (Path(self._folder.name) / ERRORS).read_text(encoding="utf-8", errors="replace").split("\n")
+            lines = (self._scratch.folder / ERRORS).read_text(encoding="utf-8", errors="replace").split("\n")
             words = next((line for line in reversed(lines) if line.strip()), "its process ended without a word")
             return self._silence or printable(words.strip(), MOST_WORDS)
         return self._silence
@@ -89,7 +89,7 @@ class DriverProcess:
             self.kill()
             self._process.wait()
         self._process.stdout.close()
-        self._folder.cleanup()
+        self._scratch.remove()
 
     def _fall_silent(self, seconds: float) -> None:
         self._silence = (

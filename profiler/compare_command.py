@@ -17,8 +17,7 @@ from profiler.compare_limits import Check, Limit, check
 from profiler.compare_table import compare_table
 from profiler.compare_text import csv_text, json_text
 from profiler.limit_option import FailAbove, limits, spelled
-from profiler.output import put
-from profiler.store import require_writable
+from profiler.output import put, require_place
 
 TABLE = "table"
 TEXTS: Mapping[str, Callable[[Compared, Sequence[Check]], str]] = {"csv": csv_text, "json": json_text}
@@ -45,8 +44,7 @@ def compare_runs(
     """
     if format not in FORMATS:
         raise Refused(f"The format {format[:40]!r} is not known; choose {', '.join(FORMATS)}.")
-    if out is not None:
-        require_writable(out.absolute().parent)
+    require_place(out)
     asked = limits(fail_above)
     both = pair(files, kernel)
     compared = compare(*(one.run for one in both))

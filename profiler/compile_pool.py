@@ -1,7 +1,6 @@
 """Compile many configurations at once, in processes of their own; free of torch and Triton."""
 
 import os
-import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from profiler.device import cpu_free_bytes
 from profiler.failures import explain
 from profiler.resource_cache import ResourceCache, resources_folder, triton_version
 from profiler.resources import Configuration, Resources
+from profiler.scratch import scratch
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable
 from profiler.target import spell
@@ -86,7 +86,7 @@ def compilers(count: int) -> Iterator[ProcessPool]:
     """So many processes that compile; they end with the block."""
     with ExitStack() as stack:
         # Triton compiles nothing where it cannot keep it.
-        kept = None if _is_writable(_triton_folder()) else stack.enter_context(tempfile.TemporaryDirectory())
+        kept = None if _is_writable(_triton_folder()) else str(stack.enter_context(scratch()))
         pool = ProcessPool(count, initializer=compiling.start, initargs=(kept,), context=LoneContext())
         try:
             yield pool

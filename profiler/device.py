@@ -10,10 +10,12 @@ from typing import Any
 from kernels.base import GpuLimits
 from profiler.architecture import ARCHITECTURES, Architecture
 from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
+from profiler.plausible import DEVICE_LIMITS, MAX_CAPABILITY, printable
 from profiler.run import DeviceInfo
 
 MiB = 2**20
 DENSE = "datasheet, dense FP16 / BF16"
+MOST_HBM = 1e15  # B/s; the fastest GPU has less than a hundredth of it
 FIRST_BFLOAT16 = (8, 0)  # the compute capability from which tensor cores take bfloat16
 
 
@@ -185,13 +187,15 @@ def gpu_handle(nvml: Any, device: DeviceInfo) -> Any:
 
 
 def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
-    """All facts of one GPU; None for what neither NVML nor the table knows."""
-    name = ask(nvml, nvml.nvmlDeviceGetName, gpu)[0] or "NVIDIA GPU without a name"
+    """All facts of one GPU; None for what neither NVML nor the table knows, and for what no GPU has."""
+    name = printable(ask(nvml, nvml.nvmlDeviceGetName, gpu)[0] or "") or "NVIDIA GPU without a name"
     memory, _ = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, gpu)
     capability, _ = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, gpu)
+    if capability is not None and not (1 <= capability[0] <= MAX_CAPABILITY and 0 <= capability[1] <= MAX_CAPABILITY):
+        capability = None
     spec, sm = find_spec(name), ARCHITECTURES.get(capability)
     peak, peak_source = _peak_hbm(nvml, gpu, spec)
-    return DeviceInfo(
+    told = DeviceInfo(
         device=f"cuda:{ordinal}",
         name=name,
         memory_bytes=(memory and memory.total) or None,
@@ -205,8 +209,11 @@ def describe(nvml: Any, gpu: Any, ordinal: int) -> DeviceInfo:
         peak_hbm_source=peak_source,
         peak_flops_per_second=spec.flops_per_second if spec else None,
         peak_flops_source=DENSE if spec else f"{name} is not in the table of GPUs",
-        driver=ask(nvml, nvml.nvmlSystemGetDriverVersion)[0],
+        driver=printable(ask(nvml, nvml.nvmlSystemGetDriverVersion)[0] or "") or None,
     )
+    values = ((name, getattr(told, name), most) for name, most in DEVICE_LIMITS.items())
+    impossible: dict[str, Any] = {name: None for name, value, most in values if value and not 1 <= value <= most}
+    return replace(told, **impossible)
 
 
 def _peak_hbm(nvml: Any, gpu: Any, spec: GpuSpec | None) -> tuple[float | None, str]:
@@ -214,7 +221,7 @@ def _peak_hbm(nvml: Any, gpu: Any, spec: GpuSpec | None) -> tuple[float | None, 
         return None, "NVML does not tell a MIG instance's share of the bandwidth"
     megahertz, no_clock = ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, gpu, nvml.NVML_CLOCK_MEM)
     bits, no_width = ask(nvml, nvml.nvmlDeviceGetMemoryBusWidth, gpu)
-    if megahertz and bits:
+    if megahertz and bits and 2 * megahertz * 1e6 * bits / 8 <= MOST_HBM:
         # NVML tells the clock whose both edges carry data, for GDDR and HBM alike.
         return 2 * megahertz * 1e6 * bits / 8, f"NVML: 2 × {megahertz} MHz × {bits} bit / 8"
     if spec:

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from profiler import counters
 from profiler.codec import NotARun, decode
-from profiler.device import detect
 from profiler.diagnosis import BUSY, Answer, Diagnosis, Fact
 from profiler.probe import INTERPRETER
 from profiler.run import DeviceInfo
@@ -36,11 +35,6 @@ SCHEDULE = Answer("any", "schedule", "Schedule: requested bytes, tile steps", Tr
 WORDS = "what it measured, or why not and what would allow it"
 
 Tell = Callable[[str], None]
-
-
-def default_device() -> str:
-    """The first GPU, else the CPU."""
-    return next((device.device for device in detect()), CPU)
 
 
 def diagnose(tell: Tell = lambda _: None) -> Diagnosis:

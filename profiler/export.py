@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from profiler.catalogue import NEWEST_FIRST, Catalogue, quoted
+from profiler.catalogue import NEWEST_FIRST, Catalogue, quoted, reason_of
 from profiler.measured_rows import measurements
 from profiler.store import StoreError, replaced, shown_path
 
@@ -34,7 +34,7 @@ def export(
         with replaced(target) as copy, written.open("rb") as table_file:
             shutil.copyfileobj(table_file, copy)
     except (OSError, duckdb.Error) as fault:
-        reason = getattr(fault, "strerror", None) or str(fault).partition("\n")[0].rstrip(".")
+        reason = getattr(fault, "strerror", None) or reason_of(fault)
         raise StoreError(f"{shown_path(target)} could not be written: {reason}.") from fault
     finally:
         written.unlink(missing_ok=True)

@@ -9,7 +9,8 @@ from kernels.problem import Refused
 from profiler.catalogue import catalogue, count
 from profiler.export import FORMATS, PARQUET, RUNS, TABLES, export
 from profiler.list_command import Where, divided, print_faults
-from profiler.store import StoreError, require_writable, shown_path
+from profiler.output import require_place
+from profiler.store import StoreError, shown_path
 
 Table = Annotated[str, typer.Option(help="runs: a row for each Run; measurements: one for each Measurement.")]
 
@@ -25,9 +26,7 @@ def export_runs(
     _require_known("format", format, FORMATS)
     _require_known("table", table, TABLES)
     target = Path(f"{table}.{format}") if out is None else out
-    if target.is_dir():
-        raise StoreError(f"{shown_path(target)} is a folder; name a file.")
-    require_writable(target.absolute().parent)
+    require_place(target)
     folders, files = divided(places)
     if is_read(target, folders, files):
         raise Refused(f"{shown_path(target)} is one of the files that are exported; name another.")

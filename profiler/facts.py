@@ -20,7 +20,7 @@ from profiler.cupti import library, permission
 from profiler.device import describe
 from profiler.diagnosis import Fact
 from profiler.gpu_sample import take_sample
-from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
+from profiler.nvml import NoGpu, ask, open_nvml, unopened, visible_gpus
 from profiler.orphans import end_with_parent
 
 # The oldest and the newest versions that Bytescope is made for, by major and minor.
@@ -122,7 +122,7 @@ def gpus() -> Iterator[dict[str, Any]]:
             handles = visible_gpus(nvml)
             devices = [describe(nvml, gpu, ordinal) for ordinal, gpu in enumerate(handles)]
             yield {"devices": devices, "why_no_gpu": ""}
-            yield _facts(driver(nvml))
+            yield _facts(driver(nvml), *(Fact("", "not opened", why) for why in unopened(nvml)))
             for gpu, info in zip(handles, devices, strict=True):
                 yield _facts(*_about(info), use(nvml, gpu, info.device))
     except NoGpu as reason:

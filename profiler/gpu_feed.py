@@ -1,6 +1,7 @@
 """Live GPU readings for a process that may not load NVML: a child process takes them, GpuFeed keeps them."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -11,10 +12,12 @@ from pathlib import Path
 
 from profiler.codec import decode
 from profiler.gpu_sample import RETRY_SECONDS, GpuSample
+from profiler.plausible import printable
 from profiler.run import DeviceInfo
 
 KEPT_SAMPLES = 6000  # of each GPU: five minutes
 SILENT_SECONDS = 2.0
+HUNG_SECONDS = 60.0  # of silence, after which a fresh child is tried; a driver of many GPUs may take half to start
 CHILD = (sys.executable, "-m", "profiler.gpu_sample")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,6 +33,7 @@ class GpuFeed:
         self._lock = threading.Lock()
         self._answered, self._closed = threading.Event(), threading.Event()
         self._devices: tuple[DeviceInfo, ...] = ()
+        self._faults: tuple[str, ...] = ()
         self._samples: dict[str, deque[GpuSample]] = {}
         self._why: str | None = "NVML has not answered yet."
         self._heard = time.monotonic()
@@ -47,13 +51,18 @@ class GpuFeed:
         with self._lock:
             silent = time.monotonic() - self._heard
             if self._why is None and silent > SILENT_SECONDS:
-                return f"NVML has not answered for {silent:.0f} s."
+                return f"NVML has not answered for {silent:.0f} s; see whether nvidia-smi answers."
             return self._why
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """The GPUs that the child sees."""
         with self._lock:
             return self._devices
+
+    def faults(self) -> tuple[str, ...]:
+        """A sentence for each GPU that the driver counts and does not open."""
+        with self._lock:
+            return self._faults
 
     def latest(self, device: str) -> GpuSample | None:
         """The newest sample of a GPU such as "cuda:0"; None where there are no live readings."""
@@ -81,11 +90,20 @@ class GpuFeed:
 
     def _keep_reading(self) -> None:
         while not self._closed.is_set():
-            self._read_one_child()
+            try:
+                ending = self._read_one_child()
+            except OSError as fault:
+                ending = f"The process that reads NVML cannot be started ({fault.strerror or fault})"
+            with self._lock:
+                self._why = f"{ending}; it is started again in {RETRY_SECONDS:.0f} s."
+            self._answered.set()
             self._closed.wait(RETRY_SECONDS)
 
-    def _read_one_child(self) -> None:
-        last_words = ""
+    def _read_one_child(self) -> str:
+        """How it ended, as the beginning of a sentence."""
+        last_words, has_answered, is_hung = "", False, threading.Event()
+        with self._lock:
+            self._heard = time.monotonic()
         with subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -99,15 +117,33 @@ class GpuFeed:
         ) as child:
             with self._lock:
                 self._child = child
+            threading.Thread(
+                target=self._end_if_silent, args=(child, is_hung), name="gpu-feed-watch", daemon=True
+            ).start()
             for line in child.stdout or ():
                 if self._closed.is_set():
                     break
-                if not self._take(line):
+                if self._take(line):
+                    has_answered = True
+                else:
                     last_words = line.strip()
-        with self._lock:
-            ending = f"code {child.returncode}{last_words and f': {last_words}'}"
-            self._why = f"The process that reads NVML ended ({ending}); it is started again in {RETRY_SECONDS:.0f} s."
-        self._answered.set()
+        if not has_answered:
+            # What the one before told is no longer known to be there.
+            with self._lock:
+                self._devices = ()
+        if is_hung.is_set():
+            return f"NVML gave no answer for {HUNG_SECONDS:.0f} s, and the process that reads it was stopped"
+        return f"The process that reads NVML {_how(child.returncode)}{last_words and f' ({printable(last_words)})'}"
+
+    def _end_if_silent(self, child: "subprocess.Popen[str]", is_hung: threading.Event) -> None:
+        """Kill a child that says nothing for HUNG_SECONDS: a library that hangs does not come back by itself."""
+        while child.poll() is None and not self._closed.wait(HUNG_SECONDS / 20):
+            with self._lock:
+                silent = time.monotonic() - self._heard
+            if silent > HUNG_SECONDS:
+                is_hung.set()
+                child.kill()
+                return
 
     def _take(self, line: str) -> bool:
         """Keep one line of the child; False where it is no document but a last word."""
@@ -115,14 +151,24 @@ class GpuFeed:
             document = json.loads(line)
             devices = decode(tuple[DeviceInfo, ...], document.get("devices", []), "devices")
             samples = decode(tuple[GpuSample, ...], document.get("samples", []), "samples")
+            faults = decode(tuple[str, ...], document.get("faults", []), "faults")
         except (ValueError, AttributeError):
             return False
         with self._lock:
             self._heard = time.monotonic()
             if "devices" in document:
                 self._devices, self._why = devices, document.get("why_no_gpu")
+                self._faults = faults
             for sample in samples:
                 self._samples.setdefault(sample.device, deque(maxlen=KEPT_SAMPLES)).append(sample)
         if "devices" in document:
             self._answered.set()
         return True
+
+
+def _how(code: int) -> str:
+    """How a process ended, by its exit code."""
+    if code >= 0:
+        return f"ended with code {code}"
+    known = {one.value: one.name for one in signal.Signals}
+    return f"was ended by {known.get(-code, f'signal {-code}')}"

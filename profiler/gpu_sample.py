@@ -12,11 +12,16 @@ from typing import Any
 
 from profiler.codec import encode
 from profiler.device import describe
-from profiler.nvml import NoGpu, ask, open_nvml, visible_gpus
+from profiler.nvml import NoGpu, ask, is_loaded, open_nvml, possible, unopened, visible_gpus
 from profiler.orphans import end_with_parent
+from profiler.plausible import MAX_CAPACITY
 
 HERTZ = 20.0
 RETRY_SECONDS = 5.0
+LOOK_SECONDS = 1.0  # between two looks at which GPUs there are
+
+# What no GPU reaches; what is above is a driver's way of saying that it does not know.
+MOST_WATTS, MOST_HERTZ, CELSIUS = 20_000.0, 20e9, (-100.0, 250.0)
 
 Readings = Mapping[tuple[str, ...], Callable[[Any, Any], tuple[float, ...]]]
 
@@ -44,24 +49,43 @@ class GpuSample:
     compute_processes: int | None
     missing: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def why_silent(self) -> str:
+        """The reason why NVML answers nothing at all of this GPU; empty where it answers something."""
+        is_silent = all(getattr(self, name) is None for names in (*READINGS, *PROCESSES) for name in names)
+        return next(iter(self.missing.values()), "NVML gives no answer") if is_silent else ""
+
 
 def _memory(nvml: Any, gpu: Any) -> tuple[float, ...]:
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2)
-    return memory.used, memory.free, memory.total
+    total = possible(memory.total, 1, MAX_CAPACITY, "B")
+    return possible(memory.used, 0, total, "B"), possible(memory.free, 0, total, "B"), total
 
 
 def _busy(nvml: Any, gpu: Any) -> tuple[float, ...]:
     share = nvml.nvmlDeviceGetUtilizationRates(gpu)
-    return share.gpu, share.memory
+    return possible(share.gpu, 0, 100, "%"), possible(share.memory, 0, 100, "%")
+
+
+def _power(nvml: Any, gpu: Any) -> tuple[float, ...]:
+    return (possible(nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3, 0, MOST_WATTS, "W"),)
+
+
+def _clock(nvml: Any, gpu: Any, kind: int) -> tuple[float, ...]:
+    return (possible(nvml.nvmlDeviceGetClockInfo(gpu, kind) * 1e6, 0, MOST_HERTZ, "Hz"),)
+
+
+def _temperature(nvml: Any, gpu: Any) -> tuple[float, ...]:
+    return (possible(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU), *CELSIUS, "°C"),)
 
 
 READINGS: Readings = {
     ("memory_used_bytes", "memory_free_bytes", "memory_total_bytes"): _memory,
     ("gpu_busy_percent", "memory_busy_percent"): _busy,
-    ("power_watts",): lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,),
-    ("sm_clock_hertz",): lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6,),
-    ("memory_clock_hertz",): lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6,),
-    ("temperature_celsius",): lambda nvml, gpu: (nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),),
+    ("power_watts",): _power,
+    ("sm_clock_hertz",): lambda nvml, gpu: _clock(nvml, gpu, nvml.NVML_CLOCK_SM),
+    ("memory_clock_hertz",): lambda nvml, gpu: _clock(nvml, gpu, nvml.NVML_CLOCK_MEM),
+    ("temperature_celsius",): _temperature,
 }
 PROCESSES: Readings = {
     ("compute_processes",): lambda nvml, gpu: (len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)),),
@@ -87,20 +111,35 @@ def take_sample(nvml: Any, gpu: Any, device: str) -> GpuSample:
     return GpuSample(device, time.time(), **dict.fromkeys(missing), **values, missing=missing)
 
 
-def feed(hertz: float, once: bool) -> None:
-    """The child: print the GPUs, then their samples each tick, until standard input closes. Raises NoGpu."""
+def feed(hertz: float, once: bool) -> bool:
+    """The child: print the GPUs, then their samples each tick, until standard input closes, or, where it returns
+    False, until there are other GPUs. Raises NoGpu, also once no GPU answers anything any more.
+    """
     with open_nvml() as nvml:
         gpus = visible_gpus(nvml)
         devices = [describe(nvml, gpu, ordinal) for ordinal, gpu in enumerate(gpus)]
-        _tell(devices=devices, why_no_gpu=None)
+        _tell(devices=devices, why_no_gpu=None, faults=list(unopened(nvml)))
+        known, looked = _names(nvml), time.monotonic()
         while True:
             begin = time.monotonic()
             _, reason = ask(nvml, nvml.nvmlDeviceGetCount)
             if reason:
                 raise NoGpu(f"The NVIDIA driver stopped answering ({reason}).")
-            _tell(samples=[take_sample(nvml, gpu, info.device) for gpu, info in zip(gpus, devices, strict=True)])
+            samples = [take_sample(nvml, gpu, info.device) for gpu, info in zip(gpus, devices, strict=True)]
+            if all(sample.why_silent for sample in samples):
+                raise NoGpu(f"No GPU gives a reading any more ({samples[0].why_silent}).")
+            _tell(samples=samples)
             if once or _input_closes_within(begin + 1 / hertz - time.monotonic()):
-                return
+                return True
+            if begin - looked >= LOOK_SECONDS:
+                if _names(nvml) != known:
+                    return False
+                looked = begin
+
+
+def _names(nvml: Any) -> list[str]:
+    """What tells the GPUs that CUDA sees, and instances of them, apart, and those that are not opened. Raises NoGpu."""
+    return [*(ask(nvml, nvml.nvmlDeviceGetUUID, gpu)[0] or "" for gpu in visible_gpus(nvml)), *unopened(nvml)]
 
 
 def main() -> int:
@@ -114,12 +153,16 @@ def main() -> int:
         parser.error(f"--hertz is {options.hertz:g}; choose more than 0, up to 1000.")
     while True:
         try:
-            feed(options.hertz, options.once)
-            return 0
+            if feed(options.hertz, options.once):
+                return 0
+            continue
         except NoGpu as reason:
             _tell(devices=[], why_no_gpu=str(reason))
         if options.once or _input_closes_within(RETRY_SECONDS):
             return int(options.once)
+        if is_loaded():
+            # A process keeps the library that it has loaded, and only a new one fits a new driver.
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _tell(**document: Any) -> None:

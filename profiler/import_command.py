@@ -10,10 +10,11 @@ from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.ncu_import import Asked, imported
 from profiler.ncu_page import MAX_BYTES, read
+from profiler.output import put, require_place
 from profiler.problem_options import Causal, KvHeads, SeqLenKv, Window, problem_of
 from profiler.run import to_json
 from profiler.show import runs_table
-from profiler.store import StoreError, require_writable, save, shown_path, write_atomically
+from profiler.store import StoreError, save, shown_path
 
 MUST = "must be said: the file does not tell it"
 
@@ -49,8 +50,7 @@ def import_ncu(
             "--seq-len, --head-dim and --dtype (and --batch, --kv-heads, --seq-len-kv, --causal or --window if needed)."
         )
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
-    if out is not None:
-        require_writable(out.absolute().parent)
+    require_place(out)
     asked = Asked(problem, name, tuple(only or ()), passes, l2, device_name)
     try:
         run = imported(read(_bytes(file)), asked)
@@ -62,10 +62,7 @@ def import_ncu(
     count = f"{len(run.kernels)} kernel{'' if len(run.kernels) == 1 else 's'} of a pass"
     console.print(f"{count}. Saved as {path}", soft_wrap=True)
     if out is not None:
-        try:
-            write_atomically(out, to_json([run]))
-        except OSError as fault:
-            raise StoreError(f"{shown_path(out)} could not be written: {fault.strerror or fault}.") from fault
+        put(to_json([run]), out)
 
 
 def _bytes(file: Path) -> bytes:

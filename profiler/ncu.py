@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -34,6 +33,7 @@ from profiler.ncu_csv import (
 from profiler.ncu_program import Ncu, command, find, last_line, metrics_of, run
 from profiler.plausible import MAX_LAUNCHES, printable
 from profiler.run import DeviceInfo, LaunchedKernel, Measurement
+from profiler.scratch import scratch
 
 UNITS = {"hbm_read_bytes": "B", "hbm_write_bytes": "B", "l2_sm_bytes": "B", "gpu_time_seconds": "s"}
 L2_READS = {"l2_to_sm_bytes": "bytes that arrived at the SMs' L1", "l2_sm_read_bytes": "L2 sectors read × 32 B"}
@@ -89,8 +89,8 @@ def profile(
 ) -> tuple[tuple[LoadMarks, MarkedKernels], ...]:
     """What profiler.ncu_target says of each Load, and what ncu counted for it. Raises NcuError."""
     try:
-        with tempfile.TemporaryDirectory(prefix="bytescope-ncu-", ignore_cleanup_errors=True) as folder:
-            spec, log, answer = (Path(folder) / name for name in ("spec.json", "ncu.log", "answer.json"))
+        with scratch() as folder:
+            spec, log, answer = (folder / name for name in ("spec.json", "ncu.log", "answer.json"))
             words = {"loads": list(specs), "device": encode(device), "answer": str(answer), "asker": os.getpid()}
             words["own"] = permitted()
             spec.write_text(json.dumps(words), encoding="utf-8")
@@ -105,7 +105,9 @@ def profile(
                 raise NcuError(f"the program that ncu started gave no answer: {last_line(console)}")
             told = _read(answer)
     except (OSError, ValueError) as error:
-        raise NcuError(f"ncu's files cannot be used: {error}. Free the folder for temporary files.") from error
+        raise NcuError(
+            f"ncu's files cannot be used: {str(error).rstrip('.')}. Free the folder for temporary files."
+        ) from error
     if len(told) != len(specs):
         raise NcuError(f"the program that ncu started answered for {len(told)} of {len(specs)} Loads; repeat.")
     marks = [section for one in told for section in one.sections]

@@ -26,6 +26,17 @@ MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 SHORTEST_SECONDS = 1e-9  # that a clock tells
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
 MAX_WARPS_OF_AN_SM = 1_024
+# What a device has at least 1 of, and at most.
+DEVICE_LIMITS = {
+    "memory_bytes": MAX_CAPACITY,
+    "sm_count": MAX_SMS,
+    "l2_bytes": MAX_CAPACITY,
+    "shared_memory_per_block": MAX_CAPACITY,
+    "shared_memory_per_sm": MAX_CAPACITY,
+    "warps_per_sm": MAX_WARPS_OF_AN_SM,
+    "peak_hbm_bytes_per_second": LARGEST,
+    "peak_flops_per_second": LARGEST,
+}
 MAX_L2_SM = 1e14  # B/s; an H200's L2 gives a tenth of it
 ROOFS = ("copy_bytes_per_second", "l2_copy_bytes_per_second", "l2_read_bytes_per_second")
 SPREAD_SLACK = 1e-9  # of a value: what arithmetic loses
@@ -86,17 +97,7 @@ def require_possible_device(device: "DeviceInfo", place: str) -> None:
         major, minor = device.compute_capability
         if not (1 <= major <= MAX_CAPABILITY and 0 <= minor <= MAX_CAPABILITY):
             raise NotARun(f"{place}.compute_capability is not one that a GPU has, such as 9.0.")
-    limits = {
-        "memory_bytes": MAX_CAPACITY,
-        "sm_count": MAX_SMS,
-        "l2_bytes": MAX_CAPACITY,
-        "shared_memory_per_block": MAX_CAPACITY,
-        "shared_memory_per_sm": MAX_CAPACITY,
-        "warps_per_sm": MAX_WARPS_OF_AN_SM,
-        "peak_hbm_bytes_per_second": LARGEST,
-        "peak_flops_per_second": LARGEST,
-    }
-    for name, largest in limits.items():
+    for name, largest in DEVICE_LIMITS.items():
         value = getattr(device, name)
         if value is not None and not 1 <= value <= largest:
             raise NotARun(f"{place}.{name} should be from 1 to {largest:.3g}, or absent where it is not known.")

@@ -28,6 +28,7 @@ from profiler.interpreter import why_not_interpreted
 from profiler.orphans import end_with_parent
 from profiler.plausible import printable
 from profiler.run import DeviceInfo, Measurement
+from profiler.store import StoreError
 from profiler.workload import CPU
 
 if TYPE_CHECKING:
@@ -155,11 +156,13 @@ def _gpu(device: str) -> Iterator[None]:
         raise Unavailable(
             f"torch cannot use the GPU: {words}. Install an NVIDIA driver and a CUDA build of torch that fit together"
         ) from error
-    lock = gpu_lock.lock_of(device)
     try:
+        lock = gpu_lock.lock_of(device)
         lock.acquire(timeout=LOCK_SECONDS)
     except Timeout as held:
         raise Busy from held
+    except StoreError as fault:
+        raise Unavailable(str(fault).rstrip(".")) from fault
     try:
         yield
     finally:

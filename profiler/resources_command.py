@@ -15,7 +15,8 @@ from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler import axes
 from profiler.compile_pool import DEFAULT_TIMEOUT, compile_all
 from profiler.compiled_code import KINDS, NoCode, code_of
-from profiler.device import GPUS, detect, why_no_gpu
+from profiler.device import GPUS
+from profiler.present import present_gpus
 from profiler.problem_options import (
     Batch,
     Causal,
@@ -92,9 +93,10 @@ def resources(
 
 def _present() -> GpuTarget:
     """The first GPU of this machine. Raises Refused where there is none, or its facts do not suffice."""
-    if reason := why_no_gpu():
-        raise Refused(f"There is no GPU here to take ({reason.rstrip('.')}); name one: --gpu {', '.join(GPUS)}.")
-    target, reason = target_of(detect()[0])
+    devices, why_none = present_gpus()
+    if not devices:
+        raise Refused(f"There is no GPU here to take ({why_none.rstrip('.')}); name one: --gpu {', '.join(GPUS)}.")
+    target, reason = target_of(devices[0])
     if target is None:
         raise Refused(f"Occupancy on the GPU here is not known: {reason}; name another with --gpu.")
     return target

@@ -14,6 +14,8 @@ from profiler.codec import NotARun
 from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
 
+ROOM_BYTES = 2**20  # of a usual Run
+
 
 class StoreError(OSError):
     """A Run that could not be written or read; the message is a sentence with the reason."""
@@ -80,11 +82,12 @@ def _why_unreadable(run: Run) -> str | None:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise StoreError where a file could not be written into `folder`, which is made if it is missing."""
+    """Raise StoreError where a Run could not be written into `folder`, which is made if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        # A full disk still takes an empty file.
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM_BYTES))
     except OSError as fault:
         raise StoreError(f"Nothing could be written to {folder}: {fault.strerror or fault}.") from fault
 

@@ -5,7 +5,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -121,18 +121,23 @@ class Sweep:
 
     def forget_failure(self, cell: Cell) -> None:
         """It has a Run now."""
-        (self.folder / FAILED / f"{cell.id}.json").unlink(missing_ok=True)
+        with suppress(OSError):  # beside a Run a note does not count
+            (self.folder / FAILED / f"{cell.id}.json").unlink(missing_ok=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from running the same sweep; the system lets go if this one dies. Raises Refused."""
+        lock = FileLock(self.folder / LOCK, timeout=0, thread_local=False)
         try:
-            with FileLock(self.folder / LOCK, timeout=0):
-                yield
+            lock.acquire()
         except Timeout:
             raise Refused(f"Another process is running the sweep in {self.folder}; wait for it, or stop it.") from None
         except OSError as fault:
             raise StoreError(f"{shown_path(self.folder)} cannot be used: {fault.strerror or fault}.") from fault
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def create(grid: Grid, folder: Path | None = None) -> Sweep:

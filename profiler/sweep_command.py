@@ -16,8 +16,8 @@ from rich.text import Text
 from kernels.base import all_kernels
 from kernels.problem import ORDERS, Refused
 from profiler import axes
-from profiler.device import detect
 from profiler.grid import AXES, Grid
+from profiler.present import present_gpus
 from profiler.store import shown_path
 from profiler.sweep import Sweep, create, is_sweep, open_sweep
 from profiler.sweep_cost import CONFIRMED_CELLS, estimate
@@ -118,7 +118,7 @@ def _executor(device: list[str] | None, workers: int | None, ray: str | None, ti
         from profiler.cluster import RayCluster
 
         return RayCluster(ray, timeout)
-    devices = device or [info.device for info in detect()] or [CPU]
+    devices = device or [info.device for info in present_gpus()[0]] or [CPU]
     return LocalDevices(devices, workers, timeout)
 
 

@@ -51,7 +51,11 @@ class SweepJob:
         self._executor = executor
         self._held = sweep.held()
         self._held.__enter__()
-        self._turns = Turns(sweep, again)
+        try:
+            self._turns = Turns(sweep, again)
+        except BaseException:
+            self._held.__exit__(None, None, None)
+            raise
         self.broken = tuple(self._turns.broken.values())
         self._thread = threading.Thread(target=self._follow, name="sweep", daemon=True)
         self._thread.start()

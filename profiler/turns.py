@@ -122,7 +122,9 @@ class Turns:
     def give_up(self, reason: str) -> None:
         """Nobody is to begin another cell, since none could be kept or measured."""
         with self._guard:
-            self._error = self._error or reason
+            # Each worker may have kept the Run it was at somewhere else, and says where.
+            if reason not in self._error:
+                self._error = f"{self._error} {reason}".strip()
 
     def stop(self) -> None:
         """Nobody is to begin another cell, since the user wants it so."""

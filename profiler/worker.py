@@ -1,8 +1,7 @@
 """A warm child process for each device, and Jobs that run Workloads in it; free of torch, safe to use from threads."""
 
+import atexit
 import json
-import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -11,7 +10,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -25,6 +23,7 @@ from profiler.failures import explain, how_it_died, no_start
 from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
 from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
+from profiler.scratch import Scratch
 from profiler.spawn import LoneContext
 from profiler.store import StoreError, require_writable, runs_folder
 from profiler.timeout import require_possible_timeout
@@ -163,7 +162,8 @@ class Job:
     ) -> None:
         self._worker, self._workloads, self._timeout, self._permit = worker, workloads, timeout, permit
         self._folder = runs_folder()
-        self._progress = Path(tempfile.mkdtemp(prefix="bytescope-")) / "progress.json"
+        self._scratch = Scratch()
+        self._progress = self._scratch.folder / "progress.json"
         self._guard = threading.Lock()
         self._status = JobStatus(kernel=workloads[0].kernel)
         self._future: ProcessFuture[Any] | None = None
@@ -273,8 +273,7 @@ class Job:
                 self._worker.schedule(child.unlock, self._worker.device)
                 if any(is_own(workload.kernel) for workload in self._workloads):
                     self._worker.schedule(child.import_torch)  # the next Job finds the fresh process warm
-            # A child that was killed may have left half a note.
-            shutil.rmtree(self._progress.parent, ignore_errors=True)
+            self._scratch.remove()
 
     def _explain(self, error: BaseException, timeout: float) -> str:
         fatal = self._note().get("fatal")
@@ -317,12 +316,16 @@ class Job:
     def _count(self, run_id: str) -> None:
         """One Run more; the note goes, so that status() does not count its phases twice."""
         with self._guard:
-            self._progress.unlink(missing_ok=True)
+            self._drop_note()
             self._status = replace(self._status, run_ids=(*self._status.run_ids, run_id))
 
     def _forget_note(self) -> None:
         """A task is over, or a killed child may have left its note."""
         with self._guard:
+            self._drop_note()
+
+    def _drop_note(self) -> None:
+        with suppress(OSError):  # somebody may have put anything in its place
             self._progress.unlink(missing_ok=True)
 
     def _update(self, **changes: Any) -> None:
@@ -331,14 +334,21 @@ class Job:
 
     def _note(self) -> dict[str, Any]:
         try:
-            note: dict[str, Any] = json.loads(self._progress.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            note = json.loads(self._progress.read_bytes())
+        except (OSError, ValueError):  # there is none, or somebody has cleared the folder for temporary files
             return {}
-        return note
+        return note if isinstance(note, dict) else {}
 
 
 _workers: dict[str, Worker] = {}
 _workers_guard = threading.Lock()
+
+
+@atexit.register
+def _end_workers() -> None:
+    """A child that is just starting, as after a stop, would complain that this process has gone."""
+    for worker in _workers.values():
+        worker.stop()
 
 
 def worker_for(device: str) -> Worker:

@@ -89,6 +89,7 @@ def test_runs_are_written_a_row_each(
     command: Command, three: Path, tmp_path: Path, format: str, read: Callable[[Path], list[dict[str, Any]]]
 ) -> None:
     out = tmp_path / "it's [new]" / f"all.{format}"
+    out.parent.mkdir()
     answer = command("export", str(three), "--format", format, "--out", str(out))
     assert (answer.code, answer.err) == (0, "") and answer.out == f"3 Runs written to {out}\n"
     found = {row["id"]: row for row in read(out)}

@@ -130,7 +130,7 @@ def test_silence_is_told_and_leaves_no_latest_sample(start, monkeypatch):
 def test_a_child_that_dies_is_told_and_started_again(start, monkeypatch):
     monkeypatch.setattr(gpu_feed, "RETRY_SECONDS", 0.3)
     feed = start(f"{SPEAK}raise SystemExit('NVML crashed')")
-    wait_until(lambda: "ended (code 1: NVML crashed)" in (feed.why_no_gpu or ""))
+    wait_until(lambda: "ended with code 1 (NVML crashed)" in (feed.why_no_gpu or ""))
     wait_until(lambda: len(feed.history("cuda:0", 60)) >= 4)
 
 

@@ -29,7 +29,7 @@ def gpu(monkeypatch):
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetCount": lambda: 1,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetMemoryInfo": lambda gpu, version: SimpleNamespace(used=next(used), free=1, total=2),
+        "nvmlDeviceGetMemoryInfo": lambda gpu, version: SimpleNamespace(used=next(used), free=1, total=140 * GiB),
         "nvmlDeviceGetPowerUsage": lambda gpu: 250_000,
         "nvmlDeviceGetClockInfo": lambda gpu, kind: {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}[kind],
     }

@@ -230,8 +230,10 @@ def test_what_was_stopped_or_given_up_says_so(sweep: Sweep) -> None:
     stopped, broken = Turns(sweep), Turns(sweep)
     stopped.stop()
     broken.give_up("The disk is full.")
-    broken.give_up("Later.")
-    for turns, state, error in ((stopped, "stopped", ""), (broken, "failed", "The disk is full.")):
+    broken.give_up("The disk is full.")
+    broken.give_up("The Run is kept in memory.")
+    told = "The disk is full. The Run is kept in memory."
+    for turns, state, error in ((stopped, "stopped", ""), (broken, "failed", told)):
         assert turns.take("somebody") is None
         turns.end()
         assert (turns.status().state, turns.status().error, turns.status().is_over) == (state, error, True)

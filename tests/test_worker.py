@@ -236,7 +236,7 @@ def test_a_run_that_cannot_be_saved_is_kept_elsewhere(tmp_path: Path, monkeypatc
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"could not be saved in .*file: File exists\. The Run is kept in ") as fault:
         child.measure_and_save(FLASH[0], "request", str(tmp_path / "file"), str(tmp_path / "progress.json"))
-    (kept,) = (tmp_path / "temporary" / "bytescope-rescued").glob("*.json")
+    (kept,) = (tmp_path / "temporary" / f"bytescope-rescued-{os.geteuid()}").glob("*.json")
     assert str(kept) in str(fault.value) and load(kept)[0].workload == FLASH[0]
 
 

@@ -69,6 +69,8 @@ def _live() -> None:
         page.headline(Headline(f"{found[device].name} has not answered yet.", "Waiting for NVML's first reading."))
         return
     page.headline(headline(found[device], now))
+    for fault in source.faults():
+        page.message("error", fault)
     page.figures(figures(now))
     pictures = charts(source.history(device, SHOWN_SECONDS), now, page.theme())
     for row in (pictures[:3], pictures[3:]):
@@ -79,6 +81,8 @@ def _live() -> None:
 
 def headline(info: DeviceInfo, now: GpuSample) -> Headline:
     """What the GPU does now, in words."""
+    if now.why_silent:
+        return Headline(f"{info.name} does not answer.", f"{now.why_silent}. The page looks again by itself.")
     busy = now.gpu_busy_percent
     doing = (
         "its load is not known"
