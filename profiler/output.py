@@ -16,9 +16,8 @@ def require_place(out: Path | None) -> None:
         if out.is_dir():
             raise StoreError(f"{shown_path(out)} is a folder; name a file.")
         if not folder.exists():
-            raise StoreError(
-                f"{shown_path(out)} could not be written, for there is no folder {shown_path(folder)}; make it, or name another."
-            )
+            why = f"for there is no folder {shown_path(folder)}; make it, or name another"
+            raise StoreError(f"{shown_path(out)} could not be written, {why}.")
         require_ordinary(out)
     except StoreError:
         raise
