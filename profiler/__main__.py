@@ -98,21 +98,17 @@ def _run_command() -> None:
         print(said(refusal), file=sys.stderr)
         sys.exit(2)
     except OSError as fault:
+        if fault.filename is None:  # what is read or written for the user has its sentence already; this is stdout
+            silence_stdout()
+            print(f"The output could not be used: {fault.strerror or fault}.", file=sys.stderr)
+            sys.exit(1)
         # What a path is asked first may fail already: its name is too long, or a folder above it is closed.
-        if fault.filename is None:
-            raise
         name = shown(os.fsdecode(fault.filename))
         print(f"The file or folder {name} cannot be used: {fault.strerror}.", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         print("Stopped.", file=sys.stderr)
         sys.exit(STOPPED)
-    # What is read or written for the user has its sentence already; this is stdout, or what nobody foresaw.
-    except OSError as fault:
-        silence_stdout()
-        place = fault.filename or "The output"
-        print(f"{place} could not be used: {fault.strerror or fault}.", file=sys.stderr)
-        sys.exit(1)
 
 
 @app.command()
