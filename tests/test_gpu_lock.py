@@ -70,9 +70,9 @@ def taken_at(process: "subprocess.Popen[str]") -> float:
 
 def test_users_take_turns_whoever_made_the_files(take: Take, folder: Path) -> None:
     """The first one's umask keeps others from everything that it makes, but not from these."""
-    first = take(is_another=True)
+    first = take()
     taken_at(first)
-    second = take()
+    second = take(is_another=True)  # whom modes stop, as they do not stop root
     # It waits: the lock cannot be had here either.
     with pytest.raises(gpu_lock.Timeout):
         lock_named("GPU-1").acquire(timeout=0.2)
