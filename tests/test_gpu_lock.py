@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
 # As another user where a number is given; the modules are loaded before, for that user may not read them.
 TAKE = """
-import os, sys, time
+import filelock, os, sys, time
 from pathlib import Path
 from profiler import gpu_lock
 gpu_lock.FOLDER = Path(sys.argv[1])
@@ -74,7 +74,7 @@ def test_users_take_turns_whoever_made_the_files(take: Take, folder: Path) -> No
     taken_at(first)
     second = take(is_another=True)  # whom modes stop, as they do not stop root
     # It waits: the lock cannot be had here either.
-    with pytest.raises(gpu_lock.Timeout):
+    with pytest.raises(TimeoutError):
         lock_named("GPU-1").acquire(timeout=0.2)
     assert first.stdin is not None
     released = time.monotonic()
