@@ -50,7 +50,7 @@ class GpuFeed:
         """A sentence where there are no live readings, None where there are."""
         with self._lock:
             silent = time.monotonic() - self._heard
-            if self._why is None and silent > SILENT_SECONDS:
+            if silent > SILENT_SECONDS and (self._why is None or not self._answered.is_set()):
                 return f"NVML has not answered for {silent:.0f} s; see whether nvidia-smi answers."
             return self._why
 

@@ -6,9 +6,6 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
 
 from profiler.store import StoreError
 
@@ -18,17 +15,34 @@ POLL_SECONDS = 0.05  # how often one who waits looks
 EVERYBODY, EVERYBODYS_FILE = 0o777, 0o666
 
 
-class GpuLock(FileLock):
+class GpuLock:
     """A FileLock; what keeps it from being taken, other than who has it, is a StoreError with a sentence."""
 
-    def acquire(self, *arguments: Any, **options: Any) -> Any:
-        """As FileLock does. Raises StoreError, and Timeout."""
+    def __init__(self, path: Path) -> None:
+        # Loaded only where something is measured: it takes longer than all that else a probe starts with.
+        from filelock import FileLock
+
+        self._path = path
+        self._lock = FileLock(path, mode=EVERYBODYS_FILE, poll_interval=POLL_SECONDS)
+
+    def acquire(self, timeout: float = -1) -> None:
+        """Wait for it, for ever or so many seconds. Raises StoreError, and filelock's Timeout."""
         try:
-            return super().acquire(*arguments, **options)
-        except Timeout:
+            self._lock.acquire(timeout)
+        except TimeoutError:
             raise
         except OSError as fault:
-            raise _unusable(Path(self.lock_file), fault) from fault
+            raise _unusable(self._path, fault) from fault
+
+    def release(self) -> None:
+        """Let others have it, once for each time that it was taken."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *fault: object) -> None:
+        self.release()
 
 
 _locks: dict[str, GpuLock] = {}
@@ -52,7 +66,7 @@ def lock_named(name: str) -> GpuLock:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link, and locks in two places are none")
     except OSError as fault:
         raise _unusable(FOLDER, fault) from fault
-    return GpuLock(FOLDER / f"{name}.lock", mode=EVERYBODYS_FILE, poll_interval=POLL_SECONDS)
+    return GpuLock(FOLDER / f"{name}.lock")
 
 
 def held_here(device: str) -> GpuLock | None:

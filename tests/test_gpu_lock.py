@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
 # As another user where a number is given; the modules are loaded before, for that user may not read them.
 TAKE = """
-import os, sys, time
+import filelock, os, sys, time
 from pathlib import Path
 from profiler import gpu_lock
 gpu_lock.FOLDER = Path(sys.argv[1])
@@ -70,11 +70,11 @@ def taken_at(process: "subprocess.Popen[str]") -> float:
 
 def test_users_take_turns_whoever_made_the_files(take: Take, folder: Path) -> None:
     """The first one's umask keeps others from everything that it makes, but not from these."""
-    first = take(is_another=True)
+    first = take()
     taken_at(first)
-    second = take()
+    second = take(is_another=True)  # whom modes stop, as they do not stop root
     # It waits: the lock cannot be had here either.
-    with pytest.raises(gpu_lock.Timeout):
+    with pytest.raises(TimeoutError):
         lock_named("GPU-1").acquire(timeout=0.2)
     assert first.stdin is not None
     released = time.monotonic()

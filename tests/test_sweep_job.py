@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernels.problem import Refused
-from profiler import compile_ahead, sweep_job
+from profiler import compile_ahead, store, sweep_job
 from profiler.compile_ahead import configurations_of
 from profiler.grid import Grid
 from profiler.store import load
@@ -164,6 +164,7 @@ def test_a_full_disk_ends_the_sweep_and_costs_nothing_that_was_written(
     small_disk: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the workers, which keep there what the disk does not take
+    monkeypatch.setattr(store, "ROOM_BYTES", 0)  # it is to fill up later
     sweep = create(naive(40), small_disk(128 * 1024) / "s")
     status = wait(SweepJob(sweep, LocalDevices(["cpu"], 2)))
     assert status.state == "failed" and "No space left on device" in status.error
