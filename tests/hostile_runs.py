@@ -31,8 +31,9 @@ SCRIPT_RAN = "A script ran."
 MADE_OF_MARKUP = """() => {
     const inside = ["zqhtml", "zqbold", "zqcode", "zqred", "zqimage", "zqlink", "zqanchor", "zqentity"];
     const made = [...document.querySelectorAll("body *")].filter((one) =>
-        inside.includes(one.textContent.trim()) || /zq[.]invalid|javascript:/.test(one.src || one.href || "") ||
-        one.getAttribute("onerror") !== null || one.matches(".katex") ||
+        inside.includes(one.textContent.trim().toLowerCase()) ||
+        /zq[.]invalid|javascript:/.test(one.src || one.href || "") || one.getAttribute("onerror") !== null ||
+        one.matches(".katex") ||
         (one.matches('[data-testid="stIconMaterial"]') && one.textContent === "home"));
     return [...made.map((one) => one.outerHTML.slice(0, 200)), ...(window.pwned ? ["A script ran."] : [])];
 }"""
