@@ -57,7 +57,7 @@ $(READY): requirements.txt $(if $(LOCKED),requirements.lock) | $(PY)
 	$(PY) -m pip install --disable-pip-version-check $(WANTED)
 	@touch $@
 
-$(READY_TO_TEST): requirements-dev.txt requirements-ray.txt requirements.txt | $(PY)
+$(READY_TO_TEST): requirements-dev.txt requirements-ray.txt requirements-oidc.txt requirements.txt | $(PY)
 	$(PY) -m pip install --disable-pip-version-check -r requirements-dev.txt
 	@touch $(READY) $@
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from profiler.codec import NotARun
 from profiler.run import LaunchedKernel, Measurement, Run, Series, from_json, to_json
 from tests import fake_memory
-from tests.fake_runs import cpu_run, sampled_naive_run
+from tests.fake_runs import sampled_naive_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,8 +31,9 @@ SCRIPT_RAN = "A script ran."
 MADE_OF_MARKUP = """() => {
     const inside = ["zqhtml", "zqbold", "zqcode", "zqred", "zqimage", "zqlink", "zqanchor", "zqentity"];
     const made = [...document.querySelectorAll("body *")].filter((one) =>
-        inside.includes(one.textContent.trim()) || /zq[.]invalid|javascript:/.test(one.src || one.href || "") ||
-        one.getAttribute("onerror") !== null || one.matches(".katex") ||
+        inside.includes(one.textContent.trim().toLowerCase()) ||
+        /zq[.]invalid|javascript:/.test(one.src || one.href || "") || one.getAttribute("onerror") !== null ||
+        one.matches(".katex") ||
         (one.matches('[data-testid="stIconMaterial"]') && one.textContent === "home"));
     return [...made.map((one) => one.outerHTML.slice(0, 200)), ...(window.pwned ? ["A script ran."] : [])];
 }"""
@@ -45,12 +46,13 @@ def seen(page: Page) -> int:
 
 @cache
 def hostile_runs() -> tuple[Run, ...]:
-    """On an H200 naive with all that a Run can hold and flash; and one of a function whose name is Markdown."""
+    """Of one problem on an H200 naive with all that a Run can hold, flash, and a function whose name is Markdown."""
     naive = fake_memory.with_memory(sampled_naive_run(), 4256 * 2**20, 4256 * 2**20)
-    flash, interpreted = fake_memory.flash_run(), cpu_run()
+    flash = fake_memory.flash_run()
     work = replace(flash.workload, kernel="zq:__zqbold__", tile=None, trace=None)
     own = replace(flash, workload=work, softmax=None, timeline=None)
-    named = {"naive": naive, "flash": flash, "cpu": interpreted, "own": own}
+    # One problem: pages show the newest Run and those that can be held against it.
+    named = {"naive": naive, "flash": flash, "own": own}
     return tuple(_hostile(_with_more(replace(run, id=f"hostile-{name}"))) for name, run in named.items())
 
 

@@ -84,13 +84,13 @@ class Served:
 
 @contextmanager
 def served(folder: Path, *options: str, secrets: str | None = None, address: str = "127.0.0.1") -> Iterator[Served]:
-    """The application on the CPU with an empty store; `secrets` is what secrets.toml holds."""
+    """The application on the CPU with an empty store; `secrets` is what secrets.toml holds, {port} for the port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     file, log = folder / "secrets.toml", folder / "log"
     if secrets is not None:
-        file.write_text(secrets)
+        file.write_text(secrets.replace("{port}", str(port)))
     with _trapped() as trap, log.open("wb") as written:
         proxy = f"http://127.0.0.1:{trap.port}"
         names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), proxy)

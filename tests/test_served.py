@@ -119,6 +119,8 @@ def test_nothing_leaves_the_machine(local: Served, guarded: Served) -> None:
     for server in (local, guarded):
         with session(server):
             server.ask("/_stcore/health", origin="http://evil.example")
+            with pytest.raises(InvalidStatus), session(server, origin="http://evil.example"):
+                pass
             ends = [(state, own, other) for state, own, other in server.sockets() if state != LISTEN]
             assert any(state == ESTABLISHED for state, _, _ in ends), "the session's own is seen"
             assert [other for _, _, other in ends if not other.startswith(LOCAL)] == []

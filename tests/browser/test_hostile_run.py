@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed.").expect
 expect.set_options(timeout=30_000)
 TELLING = {"overview", "hbm_traffic", "memory", "roofline", "compare", "runs"}  # pages that quote a Run
+PICKED = ("Compare", "Memory", "Online softmax", "Tile schedule")  # pages where a Run is picked by its name
 # What a policy refused, from the first element on.
 REFUSED = """window.refused = [];
 document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));"""
@@ -46,7 +47,8 @@ def test_every_page_shows_a_hostile_run_as_text(page: Page, dashboard: Dashboard
         for folded in page.get_by_test_id("stExpander").locator("summary").all():
             folded.click()
         expect(page.locator(IDLE)).to_be_attached()
-        for picker in page.get_by_test_id("stMain").locator('[role="combobox"]').all():
+        pickers = page.get_by_test_id("stMain").locator('[role="combobox"]').all()
+        for picker in pickers if view.TITLE in PICKED else ():
             picker.click()  # what it offers is drawn now
             assert page.evaluate(MADE_OF_MARKUP) == [], view.TITLE
             page.keyboard.press("Escape")
