@@ -25,7 +25,7 @@ from profiler.compare import compare
 from profiler.notebook import card, line
 from profiler.run import Run, from_json, to_document
 from tests.fake_runs import naive_run
-from tests.hostile import PRINTABLE, documents, full_run, often, places, quickly, require_sentence
+from tests.hostile import PRINTABLE, documents, full_run, often, places, quickly, require_sentence, seldom
 
 # What charts write themselves: bold, a new line, a coloured square, and the end of a hover text.
 UNMEANT = re.compile(r'<(?!/?b>|br>|/?extra>|/span>|span style="color:#[0-9A-F]{6}(;font-size:[0-9]+px)?">)')
@@ -232,7 +232,7 @@ def test_a_report_as_html_holds_nothing_of_a_run_but_text(runs: list[Run]) -> No
     require_only_text(document, (PLOTLY, report_html.SCRIPT.read_text()))
 
 
-@often
+@seldom
 @given(accepted_runs(), accepted_runs(), st.sampled_from(sorted(compare_report.FORMATS)))
 def test_any_two_runs_can_be_compared(before: Run, after: Run, name: str) -> None:
     compared = made(lambda: compare(before, after))
@@ -247,7 +247,7 @@ def test_any_two_runs_can_be_compared(before: Run, after: Run, name: str) -> Non
         json.loads(text)
 
 
-@often
+@seldom
 @given(accepted_runs())
 def test_a_notebook_shows_text_alone(run: Run) -> None:
     with quickly():
