@@ -58,7 +58,7 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
     figure.add_scatter(
         x=ends or [None],
         y=[y for y, _, _ in drawn] or None,
-        text=[f"  {escape(bar.name)} {escape(bar.text)}" if bar.name else f"  {bar.text}" for _, bar, _ in drawn],
+        text=[f"  {escape(f'{bar.name} {bar.text}'.strip())}" for _, bar, _ in drawn],
         mode="text",
         textposition="middle right",
         textfont={"color": theme.ink},
@@ -90,7 +90,7 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
     figure.update_xaxes(**x_axis)
     figure.update_yaxes(
         tickvals=list(ticks),
-        ticktext=[group.label for group in groups],
+        ticktext=[escape(group.label) for group in groups],
         range=[height, 0],
         showgrid=False,
         zeroline=False,

@@ -1,7 +1,6 @@
 """Two compared Runs side by side on shared axes: kinds of bytes, time, peak memory, launches, bandwidth over time."""
 
 from collections.abc import Callable, Sequence
-from html import escape
 
 from app.bandwidth import bandwidth_over_time
 from app.bars import Axis, Bar, Group, bars
@@ -72,7 +71,7 @@ def _single(compared: Compared, name: str, theme: Theme) -> Picture | None:
     for label, _, colour, part in found:
         value, reason = (None, "This Run does not hold it.") if part is None else (part.value, part.note)
         spread = None if part is None else part.spread
-        groups.append(Group(escape(label), (Bar("", value, spell(value), colour, True, reason, spread=spread),)))
+        groups.append(Group(label, (Bar("", value, spell(value), colour, True, reason, spread=spread),)))
     unit = spell(max(values)).rpartition(" ")[2]
     chart = bars(groups, Axis(f"{title.lower()}, {unit}", units[unit]), theme)
     return Picture(title, caption, chart, _sources([part for *_, part in found]))

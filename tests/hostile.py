@@ -21,6 +21,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 MOST_SECONDS = 5.0
 # As many as the profile says, and no fewer than 200: `make test-long` tries 2,000.
 often = settings(max_examples=max(200, settings().max_examples))
+# What takes a tenth of a second each.
+seldom = settings(max_examples=max(40, settings().max_examples // 5))
 MOST_LETTERS = 700
 SCRIPT = "<script>alert(1)</script>"
 # Printable, so that a Run may hold them; none may become an element, an attribute, a formula or a link.

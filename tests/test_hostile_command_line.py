@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app import compare_report, report
@@ -33,7 +33,7 @@ from profiler.worker import JobStatus
 from tests.command_line import Answer
 from tests.fake_audits import h200_audit
 from tests.fake_runs import cpu_run, flash_run, naive_run
-from tests.hostile import quickly
+from tests.hostile import quickly, seldom
 from tests.hostile_words import COMMANDS, answer, command_lines, require_answered
 
 MOST_SECONDS_OF_A_REPORT = 30.0  # of many Runs of several problems
@@ -140,7 +140,7 @@ def require_good_answer(words: list[str]) -> Answer:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-@settings(max_examples=max(40, settings().max_examples // 5))
+@seldom
 @given(data=st.data())
 def test_a_command_is_done_or_refused(name: str, place: Path, data: st.DataObject) -> None:
     require_good_answer(data.draw(command_lines(name, FILES)))

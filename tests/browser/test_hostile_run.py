@@ -25,7 +25,10 @@ TELLING = {"overview", "hbm_traffic", "memory", "roofline", "compare", "runs"}  
 PICKED = ("Compare", "Memory", "Online softmax", "Tile schedule")  # pages where a Run is picked by its name
 # What a policy refused, from the first element on.
 REFUSED = """window.refused = [];
-document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));"""
+document.addEventListener("securitypolicyviolation", (event) => {
+    refused.push(event.effectiveDirective);
+    document.documentElement.dataset.refused = refused.join(" ");
+});"""
 PLANTED = (
     "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'><style>main{display:none}</style>"
     "<link rel=stylesheet href=http://zq.invalid/a.css><iframe src=http://zq.invalid/></iframe>"
@@ -117,12 +120,11 @@ def _opened(chromium: Browser, path: Path, text: str) -> _Opened:
         page.on("request", lambda request: found.requests.append(request.url))
         page.on("requestfailed", lambda request: found.unsent.append(request.failure))
         page.goto(path.as_uri())
-        page.wait_for_function(
-            "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('.main-svg'))"
-        )
+        # The policy forbids eval, which Playwright's wait_for_function needs where it must wait.
+        expect(page.locator(".chart:not(:has(.main-svg))")).to_have_count(0, timeout=60_000)
         if page.locator("#send").count():
             page.evaluate("document.querySelector('#send').click()")
-            page.wait_for_function("refused.includes('form-action')")
+            page.locator("html[data-refused*=form-action]").wait_for(state="attached")
         page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         # plotly.js notes that it draws a $text$ as it stands.
         found.complaints = [line for line in found.complaints if "MathJax is not loaded" not in line]
