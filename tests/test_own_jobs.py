@@ -300,7 +300,7 @@ def test_a_module_that_hangs_while_it_is_imported(monkeypatch: pytest.MonkeyPatc
     worker = Worker(CPU)
     try:
         worker.schedule(child.import_torch).result(PATIENCE)
-        monkeypatch.setattr("profiler.worker.START_TIMEOUT", 2.0)
+        monkeypatch.setattr("profiler.job.START_TIMEOUT", 2.0)
         status = measured(worker, "slow:f", "flash")
     finally:
         worker.stop()

@@ -17,10 +17,10 @@ from pebble import ProcessExpired
 
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler import child
-from profiler import worker as worker_module
 from profiler.device import why_no_gpu
+from profiler.failures import explain
 from profiler.store import StoreError, list_runs, load, save
-from profiler.worker import Job, JobStatus, Worker, explain, worker_for
+from profiler.worker import Job, JobStatus, Worker, worker_for
 from profiler.workload import CPU, Workload, workloads
 from tests.fake_runs import cpu_run
 from tests.faults import REASON, break_flash, mend_flash
@@ -346,7 +346,8 @@ NO_START = [
 def test_a_torch_that_cannot_be_imported(
     broken_torch: Callable[[str], Worker], monkeypatch: pytest.MonkeyPatch, body: str, sentence: str
 ) -> None:
-    monkeypatch.setattr(worker_module, "START_TIMEOUT", 2.0)
+    monkeypatch.setattr("profiler.job.START_TIMEOUT", 2.0)
+    monkeypatch.setattr("profiler.worker.START_TIMEOUT", 2.0)
     worker = broken_torch(body)
     status = worker.submit(FLASH).wait(10.0)
     assert (status.state, status.error) == ("failed", sentence)
