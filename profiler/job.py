@@ -1,13 +1,12 @@
 """Jobs: Workloads on their way through a Worker, followed by a thread, and where they stand; free of torch."""
 
 import json
-import shutil
+import os
 import tempfile
 import threading
 import time
 import uuid
 from concurrent.futures import CancelledError, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +19,11 @@ from kernels.own import is_own
 from kernels.own_fault import together
 from kernels.problem import Refused
 from profiler import child
-from profiler.failures import explain, how_it_died, no_start
+from profiler.failures import KeptAnyway, explain, how_it_died, kept_anyway, no_start
 from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
-from profiler.own_kernel import NOBODY, Permit
-from profiler.store import StoreError, require_writable, runs_folder
+from profiler.own_kernel import NO_OWN, NOBODY, Own, Permit
+from profiler.run import new_id
+from profiler.store import StoreError, is_kept, require_writable, runs_folder
 from profiler.workload import Workload
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class Job:
     ) -> None:
         self._worker, self._workloads, self._timeout, self._permit = worker, workloads, timeout, permit
         self._folder = runs_folder()
-        self._progress = Path(tempfile.mkdtemp(prefix="bytescope-")) / "progress.json"
+        self._progress = Path(os.devnull)  # until its thread has made a folder for it
+        self._holder: int | None = None  # the process that holds the GPU for this Job
+        self._is_warm = False  # whether the process has been ready for this Job
         self._guard = threading.Lock()
         self._status = JobStatus(kernel=workloads[0].kernel)
         self._future: ProcessFuture[Any] | None = None
@@ -88,11 +90,12 @@ class Job:
             return replace(status, state="failed", error=self.LOST)
         phases = int(note.get("total", 1))
         index = len(status.run_ids)
+        total = len(self._workloads) * phases
         return replace(
             status,
             phase=str(note.get("phase", status.phase)),
-            done=index * phases + int(note.get("done", 0)),
-            total=len(self._workloads) * phases,
+            done=min(total, index * phases + int(note.get("done", 0))),
+            total=total,
             seconds=time.monotonic() - self._begun,
         )
 
@@ -114,7 +117,7 @@ class Job:
         request = uuid.uuid4().hex[:12]
         # Held for the whole Job: its Runs are compared, so nobody else's kernels may stand between them. An own kernel
         # costs the process that holds it; from then on each Run holds the GPU for itself.
-        self._ask(child.lock, self._worker.device, str(self._progress))
+        self._hold_gpu()
         faults = self._admit()
         require_writable(self._folder)
         failures = [*faults.values()]
@@ -122,18 +125,20 @@ class Job:
             if workload.kernel in faults:
                 continue
             self._update(state="running", kernel=workload.kernel)
+            run_id, leaves = new_id(workload.kernel), left_by(workload.kernel)
             try:
-                leaves = left_by(workload.kernel)
                 own = told_of(workload, self._permit, self._timeout, partial(self._ask_cpu, leaves=leaves))
-                where = (workload, request, str(self._folder), str(self._progress), None, own)
-                self._count(self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves))
+                self._measure_into(self._folder, run_id, workload, request, own, leaves)
+                self._count(run_id)
             except CancelledError:
                 raise
             # What the user's kernel does wrong costs none of the others, be it KeyboardInterrupt.
             except BaseException as error:
+                if isinstance(error, KeptAnyway):
+                    self._count(run_id)
                 if not is_own(workload.kernel):
                     raise
-                failures.append((self._explain(error, self._timeout), trace_of(error, self._progress, self._note())))
+                failures.append((self._explain(error, self._timeout), trace_of(error, self._progress)))
                 self._forget_note()
         if failures:
             sentence, trace = together(failures)
@@ -141,6 +146,33 @@ class Job:
             return
         count = len(self._workloads)
         self._update(state="done", phase="done", done=count, total=count)
+
+    def _measure_into(
+        self,
+        folder: Path,
+        run_id: str,
+        workload: Workload,
+        request: str,
+        own: Own = NO_OWN,
+        leaves: frozenset[str] = NOTHING,
+    ) -> None:
+        """Measure a Workload; its Run is then in the folder. Raises KeptAnyway where it is, though the process died."""
+        where = (workload, request, str(folder), str(self._progress), run_id, own)
+        try:
+            self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves)
+        except (ProcessExpired, TimeoutError) as error:
+            if is_kept(run_id, folder):
+                raise KeptAnyway(kept_anyway(error, workload.kernel)) from None
+            raise
+
+    def _hold_gpu(self) -> None:
+        """Wait until nobody else on this host measures on the GPU, and keep it so until _let_go_of_gpu."""
+        self._holder = self._ask(child.lock, self._worker.device, str(self._progress))
+
+    def _let_go_of_gpu(self) -> None:
+        """Let others measure."""
+        self._ask(child.unlock, self._worker.device, self._holder)
+        self._holder = None
 
     def _admit(self) -> dict[str, tuple[str, str]]:
         """What child.admit_all tells."""
@@ -156,7 +188,7 @@ class Job:
                 raise
             what = f"did not import within {START_TIMEOUT:.0f} s"
             if isinstance(error, ProcessExpired):
-                what = f"did not import, for the worker process {how_it_died(error.exitcode)}"
+                what = f"did not import, for the worker process {how_it_died(error)}"
             raise Refused(f"{' or '.join(own)} {what}; see what the module does when it is imported.") from None
 
     def _ask_cpu(self, function: Any, *arguments: object, timeout: float, leaves: frozenset[str]) -> Any:
@@ -166,46 +198,54 @@ class Job:
 
     def _follow(self) -> None:
         try:
+            # What a process that is being killed still writes there is nobody's concern.
+            with tempfile.TemporaryDirectory(prefix="bytescope-", ignore_cleanup_errors=True) as folder:
+                self._progress = Path(folder) / "progress.json"
+                self._follow_work()
+        except OSError as fault:
+            self._update(state="failed", error=f"No folder for temporary files can be made: {fault.strerror or fault}.")
+
+    def _follow_work(self) -> None:
+        try:
             self._work()
         except CancelledError:
             self._update(state="stopped", error=self.STOPPED)
         except Refused as refusal:
-            self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress, self._note()))
+            self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress))
         except StoreError as fault:
             self._update(state="failed", error=str(fault))
         except BaseException as error:  # the thread's last line of defence: whatever it is becomes a sentence
             self._update(state="failed", error=self._explain(error, self._timeout))
         finally:
             with suppress(CancelledError):
-                self._worker.schedule(child.unlock, self._worker.device)
-                if any(is_own(workload.kernel) for workload in self._workloads):
-                    self._worker.schedule(child.import_torch)  # the next Job finds the fresh process warm
-            # A child that was killed may have left half a note.
-            shutil.rmtree(self._progress.parent, ignore_errors=True)
+                if self._holder is not None:
+                    self._worker.schedule(child.unlock, self._worker.device, self._holder)
+                if self._is_warm:
+                    # Where the process has ended, or an own kernel has left something in it, the next Job finds a fresh
+                    # one warm. One that has not become ready is not tried again unasked.
+                    self._worker.schedule(child.import_torch, timeout=START_TIMEOUT)
 
     def _explain(self, error: BaseException, timeout: float) -> str:
-        fatal = self._note().get("fatal")
-        if fatal is not None:
-            return f"{self._status.kernel} lost its CUDA context: {fatal}. Run again: a fresh worker takes over."
         return explain(error, timeout, self.status().phase, self._status.kernel)
 
     def _ask(
         self, function: Any, *arguments: object, timeout: float | None = None, leaves: frozenset[str] = NOTHING
     ) -> Any:
         try:
-            self._result(child.import_torch, timeout=START_TIMEOUT, leaves=leaves)
+            self._become_ready(leaves)
         except Exception as error:
             raise no_start(error, "importing torch", START_TIMEOUT) or error from None
-        return self._result(function, *arguments, timeout=timeout, leaves=leaves)
+        return self._schedule(function, *arguments, timeout=timeout, leaves=leaves).result()
 
-    def _result(self, function: Any, *arguments: object, timeout: float | None, leaves: frozenset[str]) -> Any:
+    def _become_ready(self, leaves: frozenset[str]) -> None:
         try:
-            return self._schedule(function, *arguments, timeout=timeout, leaves=leaves).result()
-        except BrokenProcessPool:
-            if self._note():
+            self._schedule(child.import_torch, timeout=START_TIMEOUT, leaves=leaves).result()
+        except ProcessExpired:
+            # One that was ready before has died between two tasks, and not of what it does when it starts.
+            if not self._is_warm:
                 raise
-            # The child died before it took the task: nothing of it has run.
-            return self._schedule(function, *arguments, timeout=timeout, leaves=leaves).result()
+            self._schedule(child.import_torch, timeout=START_TIMEOUT, leaves=leaves).result()
+        self._is_warm = True
 
     def _schedule(
         self,
@@ -239,6 +279,6 @@ class Job:
     def _note(self) -> dict[str, Any]:
         try:
             note: dict[str, Any] = json.loads(self._progress.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (OSError, ValueError):  # there is none yet, or no longer
             return {}
         return note

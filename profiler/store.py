@@ -52,6 +52,14 @@ def save(run: Run, folder: Path | None = None) -> Path:
     return path
 
 
+def is_kept(run_id: str, folder: Path) -> bool:
+    """Whether a folder holds the Run of that id, whole."""
+    try:
+        return any(run.id == run_id for run in load(folder / f"{run_id}.json"))
+    except (NotARun, StoreError):
+        return False
+
+
 def readable(run: Run) -> Run:
     """The Run itself where its file could be opened again; else, with the reason, the part of it that could be.
 

@@ -1,35 +1,59 @@
 """A warm child process for each device; free of torch, safe to use from threads."""
 
 import threading
-from concurrent.futures import CancelledError
+from collections.abc import Callable
+from concurrent.futures import CancelledError, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
-from pebble import ProcessFuture, ProcessPool
+from pebble import ProcessFuture
 
 from kernels.problem import Refused
 from profiler import child
 from profiler.failures import explain, no_start
+from profiler.gpu_errors import ContextLost
 from profiler.job import DEFAULT_TIMEOUT, START_TIMEOUT, Job, JobStatus
 from profiler.own_job import NOTHING
 from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
-from profiler.spawn import LoneContext
+from profiler.task_pipe import TaskFailed, order_of
+from profiler.task_process import Ended, TaskProcess
 from profiler.workload import CPU, Workload
 
 __all__ = ["DEFAULT_TIMEOUT", "START_TIMEOUT", "Job", "JobStatus", "Worker", "worker_for"]
 
-REST_SECONDS = 0.01  # until a process that rests is replaced
+MOST_STARTS = 3  # of processes that end before they begin with a task
+STOP_SECONDS = 10.0  # to wait for the end of a process, at most
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function of some module that is to run in the child process; `leaves` as in Worker.schedule."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    timeout: float | None
+    leaves: frozenset[str]
+    future: "ProcessFuture[Any]"
 
 
 class Worker:
-    """One child process, started once, replaced by pebble after a crash, a time-out or a stop."""
+    """One child process that does one task after the other, replaced after a crash, a time-out or a stop.
+
+    A thread takes the tasks in the order in which they came. The process and what it is spoken to with belong to that
+    thread alone, and the process never has more than the one task: what ends it costs nobody else's.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self._guard = threading.Lock()
-        self._pool = self._new_pool()
-        self._left = NOTHING  # what own kernels have left in the child
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._process: TaskProcess | None = None
+        self._left = NOTHING  # what own kernels have left in the process
         self._stopped = False
         self._futures: WeakSet[ProcessFuture[Any]] = WeakSet()
         self._description: ProcessFuture[DeviceInfo] | None = None
@@ -69,25 +93,21 @@ class Worker:
 
     def schedule(
         self, function: Any, *arguments: object, timeout: float | None = None, leaves: frozenset[str] = NOTHING
-    ) -> ProcessFuture[Any]:
+    ) -> "ProcessFuture[Any]":
         """Run a function of profiler.child in the child process. Raises CancelledError once the Worker is stopped.
 
-        `leaves` is what it leaves in the process of the user's own, which outlives it there: whatever is to run without
-        that gets a fresh process.
+        `timeout` counts from when it begins; the future can be cancelled until it ends. `leaves` is what it leaves in
+        the process of the user's own, which outlives it there: whatever is to run without that gets a fresh process.
         """
         with self._guard:
             if self._stopped:
                 raise CancelledError
-            # pebble gives its pool up when the child dies between two tasks.
-            if not self._pool.active:
-                self._end_pool()
-                self._pool = self._new_pool()
-                self._left = NOTHING
-            if not self._left <= leaves:
-                self._futures.add(self._pool.schedule(child.rest, timeout=REST_SECONDS))
-            self._left = leaves
-            future = self._pool.schedule(function, arguments, timeout=timeout)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=f"worker of {self.device}", daemon=True)
+                self._thread.start()
+            future: ProcessFuture[Any] = ProcessFuture()
             self._futures.add(future)
+            self._tasks.put(Task(function, arguments, timeout, leaves, future))
             return future
 
     def beside(self) -> "Worker":
@@ -98,24 +118,72 @@ class Worker:
         """End the child and whatever it does."""
         with self._guard:
             self._stopped = True
-            self._end_pool()
-
-    def _end_pool(self) -> None:
-        # A pool that is stopped forgets the tasks it was at; whoever waits for them would wait for ever.
-        for future in tuple(self._futures):
+            futures, thread = tuple(self._futures), self._thread
+        for future in futures:
             future.cancel()
-        self._futures.clear()
-        self._pool.stop()
-        self._pool.join()
+        self._tasks.put(None)
+        if thread is not None:
+            thread.join(STOP_SECONDS)
 
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
-            max_workers=1,
-            initializer=child.start,
-            initargs=(self.device,),
-            # A forked child would inherit threads and locks of the server; a spawned one starts clean.
-            context=LoneContext(),
-        )
+    def _serve(self) -> None:
+        """What is done, in the Worker's own thread."""
+        while (task := self._tasks.get()) is not None:
+            try:
+                value = self._result(task)
+            except BaseException as error:  # the last line of defence: whoever waits for it is told, whatever it is
+                with suppress(InvalidStateError):  # it was cancelled, and stays so
+                    task.future.set_exception(error)
+            else:
+                try:
+                    task.future.set_result(value)
+                except InvalidStateError:
+                    # Cancelled as it ended: what it has done there, such as hold a GPU, is nobody's now.
+                    self._end_process()
+            del task  # its future is kept by whoever wants it
+        self._end_process()
+
+    def _result(self, task: Task) -> Any:
+        """What comes of a task; raises what it does, and what TaskProcess.do raises."""
+        future = task.future
+        if future.cancelled():
+            raise CancelledError
+        try:
+            order = order_of(task.function, task.arguments)
+        except Exception as error:
+            raise TaskFailed(f"it cannot be sent to the worker's process ({child.words_of(error)})") from None
+        for starts_left in reversed(range(MOST_STARTS)):
+            try:
+                went_well, value = self._ready_for(task.leaves).do(order, task.timeout, future)
+                break
+            except BaseException as error:
+                self._process = None
+                if not isinstance(error, Ended) or error.has_begun or not starts_left:
+                    raise
+        if went_well:
+            return value
+        if isinstance(value, ContextLost):
+            self._end_process()
+        raise value
+
+    def _ready_for(self, leaves: frozenset[str]) -> TaskProcess:
+        """The process, a fresh one where there is none or something else was left in it."""
+        if self._process is not None and not self._left <= leaves:
+            self._end_process()
+        if self._process is None:
+            try:
+                self._process = TaskProcess(self.device)
+            except OSError as error:
+                raise child.CannotStart(
+                    f"The worker cannot start: the system makes no process for it ({child.words_of(error)}). End other "
+                    "programs, and run again."
+                ) from None
+        self._left = leaves
+        return self._process
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
 
 
 _workers: dict[str, Worker] = {}

@@ -19,6 +19,7 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler import child
 from profiler.device import why_no_gpu
 from profiler.failures import explain
+from profiler.gpu_errors import OutOfGpuMemory
 from profiler.store import StoreError, list_runs, load, save
 from profiler.worker import Job, JobStatus, Worker, worker_for
 from profiler.workload import CPU, Workload, workloads
@@ -488,13 +489,13 @@ name, rounds, progress = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=name)
 child.describe = lambda device: None
 for turn in range(rounds):
-    child.lock("cuda:0", progress)
+    holder = child.lock("cuda:0", progress)
     begun = time.monotonic_ns()
     time.sleep(0.02)
     print(begun, time.monotonic_ns(), flush=True)
     if turn == 9:
         os._exit(9)
-    child.unlock("cuda:0")
+    child.unlock("cuda:0", holder)
 """
     words = [sys.executable, "-c", script, "a-gpu"]
     here = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -518,7 +519,14 @@ for turn in range(rounds):
         (ProcessExpired("", code=70), "the worker process left with exit code 70. Run again: a fresh one takes over."),
         (ProcessExpired("", code=-11), "the worker process was killed by SIGSEGV. Run again: a fresh one takes over."),
         (ProcessExpired("", code=-99), "the worker process was killed by signal 99. Run again"),
-        (MemoryError("tried 4 GiB"), "ran out of GPU memory: tried 4 GiB. Choose a shorter sequence, fewer heads or"),
+        (
+            OutOfGpuMemory("tried 4 GiB"),
+            "ran out of GPU memory: tried 4 GiB. Choose a shorter sequence, fewer heads or",
+        ),
+        (
+            MemoryError("tried 4 GiB"),
+            "flash (phase: time) ran out of memory: tried 4 GiB. Choose a shorter sequence, f",
+        ),
         (Refused("Choose another."), "Choose another."),
         (StoreError("No room."), "No room."),
         (KeyError("x" * 1000), "flash (phase: time) failed: KeyError: 'xxx"),
