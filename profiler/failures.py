@@ -16,18 +16,23 @@ from profiler.task_pipe import TaskFailed
 from profiler.task_process import OUT_OF_MEMORY, Ended
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # no library raises them in itself
+# What a library that breaks down raises in its own process.
+OF_A_LIBRARY = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 class KeptAnyway(RuntimeError):
-    """A Run is kept, but its process did not live to say so; the message says that."""
+    """A Run is kept, but its process did not come to say so; the message says that."""
 
 
-def kept_anyway(error: ProcessExpired | TimeoutError, kernel: str) -> str:
-    """What the user is told of a process that has kept a Run and then did not say so."""
-    how = how_it_died(error) if isinstance(error, ProcessExpired) else "hung and was ended"
-    return (
-        f"The Run of {kernel} is kept, but then the worker process {how}. Run the rest again: a fresh one takes over."
-    )
+def kept_anyway(error: Exception, kernel: str) -> str:
+    """What the user is told of a task that has kept a Run and failed after that."""
+    if isinstance(error, ProcessExpired):
+        then = f"the worker process {how_it_died(error)}; a fresh one takes over"
+    elif isinstance(error, TimeoutError):
+        then = "the worker process hung; a fresh one takes over"
+    else:
+        then = str(error) if isinstance(error, TaskFailed) else child.words_of(error)
+    return f"The Run of {kernel} is kept, but then {then}. Run again what is missing."
 
 
 def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> str:
@@ -40,7 +45,11 @@ def explain(error: BaseException, timeout: float, phase: str, kernel: str) -> st
     if isinstance(error, Ended) and error.how == OUT_OF_MEMORY:
         return f"{what} ended: the worker process {error.how}. Choose a smaller problem or free some memory; run again."
     if isinstance(error, ProcessExpired):
-        return f"{what} ended: the worker process {how_it_died(error)}. Run again: a fresh one takes over."
+        again = " If that dies too, `python -m profiler doctor` tells which source does it."
+        return (
+            f"{what} ended: the worker process {how_it_died(error)}. Run again: a fresh one takes over."
+            f"{again if -error.exitcode in OF_A_LIBRARY else ''}"
+        )
     if isinstance(error, MemoryError):
         memory = "GPU memory" if isinstance(error, OutOfGpuMemory) else "memory"
         return f"{what} ran out of {memory}: {error}. Choose a shorter sequence, fewer heads or only flash."

@@ -156,11 +156,13 @@ class Job:
         own: Own = NO_OWN,
         leaves: frozenset[str] = NOTHING,
     ) -> None:
-        """Measure a Workload; its Run is then in the folder. Raises KeptAnyway where it is, though the process died."""
+        """Measure a Workload; its Run is then in the folder. Raises KeptAnyway where it is, though the task failed."""
         where = (workload, request, str(folder), str(self._progress), run_id, own)
         try:
             self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves)
-        except (ProcessExpired, TimeoutError) as error:
+        except CancelledError:
+            raise
+        except Exception as error:
             if is_kept(run_id, folder):
                 raise KeptAnyway(kept_anyway(error, workload.kernel)) from None
             raise

@@ -4,8 +4,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-MOUNTS = Path("/proc/self/mountinfo")
-
 
 class Hierarchy(NamedTuple):
     """A mounted tree of control groups that account for memory; `root` is the group at its top."""
@@ -20,12 +18,12 @@ class OomKills:
     """How often the OOM killer has struck in the control group in which a process is now."""
 
     def __init__(self, pid: int) -> None:
-        self._file = _file_of(pid)
-        self._before = count_in(self._file)
+        self.file = file_that_counts(_text(f"/proc/{pid}/cgroup"), _mounted())
+        self._before = count_in(self.file)
 
     def have_risen(self) -> bool:
         """Whether it has struck since; False where nobody counts."""
-        now = count_in(self._file)
+        now = count_in(self.file)
         return now is not None and self._before is not None and now > self._before
 
 
@@ -38,14 +36,13 @@ def count_in(file: Path | None) -> int | None:
         return None
 
 
-def _file_of(pid: int) -> Path | None:
-    """The file that counts for a process; None where its group's has none, as at the top of cgroup v2."""
-    try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    for hierarchy in _hierarchies():
-        for line in groups:
+def file_that_counts(groups: str, mounted: tuple[Hierarchy, ...]) -> Path | None:
+    """The file with the count for a process, from its /proc/PID/cgroup.
+
+    None where its group has none, as at the top of cgroup v2, or is not to be seen from here.
+    """
+    for hierarchy in mounted:
+        for line in groups.splitlines():
             _, controllers, group = line.split(":", 2)
             if (controllers == "") if hierarchy.is_unified else ("memory" in controllers.split(",")):
                 # A container sees its own group at the top, whatever that is called outside.
@@ -57,20 +54,27 @@ def _file_of(pid: int) -> Path | None:
     return None
 
 
-@cache
-def _hierarchies() -> tuple[Hierarchy, ...]:
-    """Version 1 first: where both are mounted, it is the one that accounts for memory."""
+def hierarchies(mounts: str) -> tuple[Hierarchy, ...]:
+    """Those in /proc/self/mountinfo. Version 1 first: where both are mounted, that one accounts for memory."""
     found = []
-    try:
-        lines = MOUNTS.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ()
-    for line in lines:
+    for line in mounts.splitlines():
         # id parent device root place options … - type source options of the file system
         before, _, after = line.partition(" - ")
-        (_, _, _, root, place, *_), (kind, *_, options) = before.split(), after.split()
+        (_, _, _, root, place, *_), (kind, _, options) = before.split(), after.split(maxsplit=2)
         if kind == "cgroup2":
             found.append(Hierarchy(root, Path(place), "memory.events", True))
         elif kind == "cgroup" and "memory" in options.split(","):
             found.append(Hierarchy(root, Path(place), "memory.oom_control", False))
     return tuple(sorted(found, key=lambda one: one.is_unified))
+
+
+@cache
+def _mounted() -> tuple[Hierarchy, ...]:
+    return hierarchies(_text("/proc/self/mountinfo"))
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -21,7 +21,7 @@ from profiler.task_pipe import Answer, read_answer, receive, send, serve
 
 LOOK_SECONDS = 0.05  # how often one who waits for an answer looks whether it is still wanted, and may still come
 LONGEST_LOOK = 1.0  # seconds between two looks that count: more pass only where this process itself was stopped
-SILENT_SECONDS = 3.0  # after which a warm process that has not begun, or one that was stopped, is given up
+SILENT_SECONDS = 2.0  # after which a warm process that has not begun, or one that was stopped, is given up
 START_SECONDS = 120.0  # in which a fresh one begins
 END_SECONDS = 5.0  # until a killed one is gone; more only where the kernel or a driver does not let it go
 
@@ -64,6 +64,11 @@ class TaskProcess:
             self._line.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The system's number of it."""
+        return self._process.pid or 0
+
     def do(self, order: bytes, timeout: float | None, future: "ProcessFuture[Any]") -> Answer:
         """What comes of an order; `future` is set to running when the process begins with it.
 
@@ -82,8 +87,7 @@ class TaskProcess:
         self._process.join(END_SECONDS)
 
     def _do(self, order: bytes, timeout: float | None, future: "ProcessFuture[Any]") -> Answer:
-        pid = self._process.pid or 0
-        oom, watch = OomKills(pid), Watch(pid, future.cancelled)
+        oom, watch = OomKills(self.pid), Watch(self.pid, future.cancelled)
         has_begun, was_warm = False, self._is_warm
         try:
             watch.allow(SILENT_SECONDS if was_warm else START_SECONDS)
