@@ -57,11 +57,6 @@ def _stopped_while_idle(scene: Scene) -> None:
     wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
-def _counter_crashes(scene: Scene) -> JobStatus:
-    scene.ask(faults.plant_source)
-    return scene.submit("flash").wait(PATIENCE)
-
-
 def _context_lost(scene: Scene) -> JobStatus:
     return _in_flash("illegal address" if scene.on_gpu else "fake illegal address")(scene)
 
@@ -82,9 +77,12 @@ def _spoiled(how: str) -> Callable[[Scene], JobStatus]:
     return act
 
 
-def _too_much(scene: Scene) -> JobStatus:
-    scene.ask(faults.measure_too_much)
-    return scene.submit("flash").wait(PATIENCE)
+def _planted(plant: Callable[[], None]) -> Callable[[Scene], JobStatus]:
+    def act(scene: Scene) -> JobStatus:
+        scene.ask(plant)
+        return scene.submit("flash").wait(PATIENCE)
+
+    return act
 
 
 KEPT = "The Run of flash is kept, but then"
@@ -103,7 +101,7 @@ FAULTS = (
         "segmentation fault in a counter's library",
         "libcupti was made to write to address 8 while it counted",
         rf"flash \(phase: crash\) ended: the worker process was killed by SIGSEGV\. {AGAIN} {DOCTOR}",
-        _counter_crashes,
+        _planted(faults.plant_source),
     ),
     Fault(
         "CUDA context lost",
@@ -138,6 +136,12 @@ FAULTS = (
     ),
     Fault("stopped while idle", "kill -STOP between two Jobs", "", _stopped_while_idle),
     Fault(
+        "killed while saving",
+        "kill -9 when the Run's file was half written",
+        rf"flash \(phase: [a-z]+\) ended: {KILLED}\. {AGAIN}",
+        _planted(faults.die_while_saving),
+    ),
+    Fault(
         "death while sending the answer",
         "kill -9 when half of it was in the pipe",
         rf"{KEPT} {KILLED}; a fresh one takes over\. {MISSING}",
@@ -162,6 +166,6 @@ FAULTS = (
         "a Run too large for its file",
         "the Run had 65 MiB in a part that cannot be left out",
         r"The Run of flash is not saved: The file is 65 MiB; Run files stay under 64 MiB\. Please report this line\.",
-        _too_much,
+        _planted(faults.measure_too_much),
     ),
 )

@@ -105,6 +105,7 @@ def outcome_of(fault: Fault, scene: Scene) -> Outcome:
         *([f"the next Run: {following.state} {following.error}"] if following.state != "done" else []),
         *(["a Run is there that nobody was told of"] if after.keys() - named else []),
         *([f"{len(lost)} Runs are lost or changed"] if lost else []),
+        *(["a half-written file is left"] if list(scene.runs.glob(".*.part")) else []),
     )
     return Outcome(fault, status.error, seconds, len(lost), problems)
 

@@ -156,8 +156,7 @@ def lock(device: str, progress_file: str) -> int | None:
     if device == CPU:
         return None
     describe(device)
-    with suppress(OSError):
-        note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
+    note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
     gpu_lock.lock_of(device).acquire()
     return os.getpid()
 

@@ -24,7 +24,7 @@ class KeptAnyway(RuntimeError):
     """A Run is kept, but its process did not come to say so; the message says that."""
 
 
-def kept_anyway(error: Exception, kernel: str) -> str:
+def kept_anyway(error: BaseException, kernel: str) -> str:
     """What the user is told of a task that has kept a Run and failed after that."""
     if isinstance(error, ProcessExpired):
         then = f"the worker process {how_it_died(error)}; a fresh one takes over"

@@ -1,7 +1,7 @@
 """Jobs: Workloads on their way through a Worker, followed by a thread, and where they stand; free of torch."""
 
 import json
-import os
+import shutil
 import tempfile
 import threading
 import time
@@ -23,7 +23,7 @@ from profiler.failures import KeptAnyway, explain, how_it_died, kept_anyway, no_
 from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
 from profiler.own_kernel import NO_OWN, NOBODY, Own, Permit
 from profiler.run import new_id
-from profiler.store import StoreError, is_kept, require_writable, runs_folder
+from profiler.store import StoreError, is_kept, remove_half_written, require_writable, runs_folder
 from profiler.workload import Workload
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Job:
     ) -> None:
         self._worker, self._workloads, self._timeout, self._permit = worker, workloads, timeout, permit
         self._folder = runs_folder()
-        self._progress = Path(os.devnull)  # until its thread has made a folder for it
+        self._progress = Path(tempfile.mkdtemp(prefix="bytescope-")) / "progress.json"
         self._holder: int | None = None  # the process that holds the GPU for this Job
         self._is_warm = False  # whether the process has been ready for this Job
         self._guard = threading.Lock()
@@ -160,12 +160,11 @@ class Job:
         where = (workload, request, str(folder), str(self._progress), run_id, own)
         try:
             self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves)
-        except CancelledError:
-            raise
-        except Exception as error:
-            if is_kept(run_id, folder):
-                raise KeptAnyway(kept_anyway(error, workload.kernel)) from None
-            raise
+        except BaseException as error:
+            remove_half_written(run_id, folder)
+            if isinstance(error, CancelledError) or not is_kept(run_id, folder):
+                raise
+            raise KeptAnyway(kept_anyway(error, workload.kernel)) from None
 
     def _hold_gpu(self) -> None:
         """Wait until nobody else on this host measures on the GPU, and keep it so until _let_go_of_gpu."""
@@ -200,15 +199,6 @@ class Job:
 
     def _follow(self) -> None:
         try:
-            # What a process that is being killed still writes there is nobody's concern.
-            with tempfile.TemporaryDirectory(prefix="bytescope-", ignore_cleanup_errors=True) as folder:
-                self._progress = Path(folder) / "progress.json"
-                self._follow_work()
-        except OSError as fault:
-            self._update(state="failed", error=f"No folder for temporary files can be made: {fault.strerror or fault}.")
-
-    def _follow_work(self) -> None:
-        try:
             self._work()
         except CancelledError:
             self._update(state="stopped", error=self.STOPPED)
@@ -226,6 +216,8 @@ class Job:
                     # Where the process has ended, or an own kernel has left something in it, the next Job finds a fresh
                     # one warm. One that has not become ready is not tried again unasked.
                     self._worker.schedule(child.import_torch, timeout=START_TIMEOUT)
+            # A child that was killed may have left half a note.
+            shutil.rmtree(self._progress.parent, ignore_errors=True)
 
     def _explain(self, error: BaseException, timeout: float) -> str:
         return explain(error, timeout, self.status().phase, self._status.kernel)
@@ -280,7 +272,7 @@ class Job:
 
     def _note(self) -> dict[str, Any]:
         try:
-            note: dict[str, Any] = json.loads(self._progress.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # there is none yet, or no longer
+            note = json.loads(self._progress.read_bytes())
+        except (OSError, ValueError):  # there is none, or somebody has cleared the folder for temporary files
             return {}
-        return note
+        return note if isinstance(note, dict) else {}

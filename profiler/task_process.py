@@ -24,6 +24,7 @@ LONGEST_LOOK = 1.0  # seconds between two looks that count: more pass only where
 SILENT_SECONDS = 2.0  # after which a warm process that has not begun, or one that was stopped, is given up
 START_SECONDS = 120.0  # in which a fresh one begins
 END_SECONDS = 5.0  # until a killed one is gone; more only where the kernel or a driver does not let it go
+GONE_LOOK_SECONDS = 0.005  # how often one looks whether it is
 
 OUT_OF_MEMORY = "was killed by the system, which ran out of memory"
 STOOD_STILL = f"was stopped by a signal and had not gone on after {SILENT_SECONDS:.0f} s"
@@ -84,7 +85,7 @@ class TaskProcess:
         """Kill it, and wait until it is gone; at once where it is."""
         self._line.close()
         self._process.kill()
-        self._process.join(END_SECONDS)
+        self._exit_code()
 
     def _do(self, order: bytes, timeout: float | None, future: "ProcessFuture[Any]") -> Answer:
         oom, watch = OomKills(self.pid), Watch(self.pid, future.cancelled)
@@ -105,12 +106,19 @@ class TaskProcess:
                 raise
             raise Ended(-signal.SIGKILL, SILENT, has_begun) from None
         except (EOFError, OSError):
-            self._process.join(END_SECONDS)
-            code = self._process.exitcode
+            code = self._exit_code()
             if code is None:
                 raise Ended(-signal.SIGKILL, OFF_LINE, has_begun) from None
             is_oom = code == -signal.SIGKILL and oom.have_risen()
             raise Ended(code, OUT_OF_MEMORY if is_oom else "", has_begun) from None
+
+    def _exit_code(self) -> int | None:
+        """Of the process, which is about to end; None if it does not."""
+        # multiprocessing's join waits for ever for one that has closed its files and lives on.
+        end = time.monotonic() + END_SECONDS
+        while (code := self._process.exitcode) is None and time.monotonic() < end:
+            time.sleep(GONE_LOOK_SECONDS)
+        return code
 
 
 class StoodStill(Exception):

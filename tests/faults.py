@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -106,6 +107,7 @@ def plant_source() -> None:
     from profiler import counters
     from profiler.counter import all_counters
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody is to keep gigabytes of it
     counters.__path__.append(str(PLANTED))
     all_counters.cache_clear()
 
@@ -133,6 +135,13 @@ def send_half_and_die(line: socket.socket, message: bytes, meanwhile: object = N
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_while_saving() -> None:
+    """The next Run of this process is measured, and its file half written when it is killed."""
+    store: Any = importlib.import_module("profiler.store")
+    # What tells of the progress is written without it.
+    store.os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+
+
 def measure_too_much() -> None:
     """The next Run of this process is larger than a Run's file may be, in a part that cannot be left out."""
     module: Any = importlib.import_module("profiler.measure")
@@ -144,6 +153,34 @@ def measure_too_much() -> None:
         return replace(run, environment=run.environment | {"torch": "x" * HUGE_BYTES})
 
     module.measure = measure
+
+
+def throw(error: BaseException) -> None:
+    """Raise it."""
+    raise error
+
+
+def leave_the_line() -> None:
+    """Close every file of this process, what it is spoken to with among them, and live on."""
+    os.closerange(3, 1024)
+    time.sleep(600)
+
+
+class Unreadable(Exception):
+    """An error that its own process can pickle, and no other can read."""
+
+    def __reduce__(self) -> Any:
+        return _only_in, (os.getpid(),)
+
+
+def _only_in(pid: int) -> Unreadable:
+    assert pid == os.getpid(), "it is read elsewhere"
+    return Unreadable()
+
+
+def answer_unreadably() -> Unreadable:
+    """A value that cannot be read."""
+    return Unreadable()
 
 
 def note_times(file: str) -> None:
