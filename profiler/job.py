@@ -131,6 +131,8 @@ class Job:
                 self._measure_into(self._folder, run_id, workload, request, own, leaves)
                 self._count(run_id)
             except CancelledError:
+                if is_kept(run_id, self._folder):
+                    self._count(run_id)
                 raise
             # What the user's kernel does wrong costs none of the others, be it KeyboardInterrupt.
             except BaseException as error:

@@ -5,6 +5,7 @@ import pickle
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from profiler.child import start, words_of
@@ -28,16 +29,14 @@ def serve(line: socket.socket, device: str) -> None:
     """What a worker's process does until nobody is at the other end: one task after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent, which ends this process
     start(device)
-    while True:
-        try:
+    with suppress(EOFError, OSError):
+        while True:
             order = receive(line)
-        except (EOFError, OSError):
-            return
-        send(line, BEGUN)
-        answer, is_last = answer_to(order)
-        send(line, answer)
-        if is_last:
-            os._exit(LOST_EXIT_CODE)
+            send(line, BEGUN)
+            answer, is_last = answer_to(order)
+            send(line, answer)
+            if is_last:
+                os._exit(LOST_EXIT_CODE)
 
 
 def order_of(function: Callable[..., Any], arguments: tuple[object, ...]) -> bytes:

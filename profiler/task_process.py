@@ -88,7 +88,8 @@ class TaskProcess:
         self._exit_code()
 
     def _do(self, order: bytes, timeout: float | None, future: "ProcessFuture[Any]") -> Answer:
-        oom, watch = OomKills(self.pid), Watch(self.pid, future.cancelled)
+        oom = OomKills(self.pid)
+        watch = Watch(self.pid, future.cancelled, has_ended=lambda: self._process.exitcode is not None)
         has_begun, was_warm = False, self._is_warm
         try:
             watch.allow(SILENT_SECONDS if was_warm else START_SECONDS)
@@ -128,9 +129,9 @@ class StoodStill(Exception):
 class Watch:
     """Says, while nothing comes from a process, whether to go on waiting."""
 
-    def __init__(self, pid: int, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(self, pid: int, is_cancelled: Callable[[], bool], has_ended: Callable[[], bool]) -> None:
         self._state_file = Path(f"/proc/{pid}/stat")
-        self._is_cancelled = is_cancelled
+        self._is_cancelled, self._has_ended = is_cancelled, has_ended
         self._left, self._still, self._seen = math.inf, 0.0, time.monotonic()
 
     def allow(self, seconds: float | None) -> None:
@@ -138,13 +139,16 @@ class Watch:
         self._left, self._seen = math.inf if seconds is None else seconds, time.monotonic()
 
     def look(self) -> None:
-        """Raises CancelledError, TimeoutError or StoodStill where there is nothing to wait for."""
+        """Raises CancelledError, EOFError, TimeoutError or StoodStill where there is nothing to wait for."""
         now = time.monotonic()
         passed, self._seen = min(now - self._seen, LONGEST_LOOK), now
         self._left -= passed
         self._still = self._still + passed if self._is_stopped() else 0.0
         if self._is_cancelled():
             raise CancelledError
+        # A process that it has forked keeps its line open.
+        if self._has_ended():
+            raise EOFError
         if self._still > SILENT_SECONDS:
             raise StoodStill
         if self._left <= 0:

@@ -166,6 +166,14 @@ def leave_the_line() -> None:
     time.sleep(600)
 
 
+def fork_and_die() -> None:
+    """Leave a fork of this process, for a while."""
+    if os.fork() == 0:
+        time.sleep(30)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Unreadable(Exception):
     """An error that its own process can pickle, and no other can read."""
 

@@ -15,7 +15,7 @@ from profiler.gpu_errors import ContextLost
 from profiler.task_pipe import TaskFailed, answer_to, order_of, read_answer, receive, send
 from profiler.task_process import LONGEST_LOOK, SILENT_SECONDS, Ended, StoodStill, TaskProcess, Watch
 from profiler.worker import Worker
-from tests.faults import Unreadable, answer_unreadably, leave_the_line, throw
+from tests.faults import Unreadable, answer_unreadably, fork_and_die, leave_the_line, throw
 
 PATIENCE = 60.0
 
@@ -111,6 +111,14 @@ def test_a_process_that_leaves_its_line(cpu_worker: Worker, monkeypatch: pytest.
     assert pid_of(cpu_worker) != pid
 
 
+def test_a_process_that_dies_and_leaves_a_fork_of_itself(cpu_worker: Worker) -> None:
+    """What it was spoken to with stays open in the fork."""
+    pid = pid_of(cpu_worker)
+    with pytest.raises(Ended) as ended:
+        cpu_worker.schedule(fork_and_die).result(PATIENCE / 3)
+    assert ended.value.exitcode == -9 and pid_of(cpu_worker) != pid
+
+
 def test_a_task_that_is_cancelled_before_its_turn_costs_nothing(cpu_worker: Worker) -> None:
     pid = pid_of(cpu_worker)
     busy = cpu_worker.schedule(time.sleep, 0.5)
@@ -183,7 +191,7 @@ def looks_of(monkeypatch: pytest.MonkeyPatch, *steps: float, state: str = "S") -
     now = [100.0]
     monkeypatch.setattr(task_process.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Watch, "_is_stopped", lambda self: state == "T")
-    watch = Watch(1, lambda: False)
+    watch = Watch(1, lambda: False, lambda: False)
     watch.allow(5.0)
     for step in steps:
         now[0] += step
