@@ -18,7 +18,7 @@ def stub_measure(seconds: float) -> None:
     recorded = next(run for run in from_json(EXAMPLE.read_bytes()) if run.workload.kernel == "flash")
     small = replace(recorded, softmax=None, timeline=None, series=(), spans=(), samples={})
 
-    def measure(workload: Workload, device: Any, request: str, progress: Any, run_id: str | None = None) -> Run:
+    def measure(workload: Workload, device: Any, request: str, progress: Any, run_id: str | None, _: object) -> Run:
         begun = time.perf_counter()
         for index in range(3):
             progress("stub", index, 3)

@@ -111,7 +111,7 @@ class AuditJob(Job):
         interpreted = [self._find(subject) for subject in self._interpreted]
         self._worker = self._own_worker
         if self._on_gpu:
-            self._ask(child.lock, device.device, str(self._progress))
+            self._hold_gpu()
             begun = time.monotonic()
             found = self._with_referee([self._find(subject) for subject in self._gpu])
         else:

@@ -4,7 +4,6 @@ import dataclasses
 import faulthandler
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from kernels.problem import Refused, TileConfig
 from profiler import gpu_lock
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
+from profiler.gpu_errors import errors_told
 from profiler.interpreter import why_not_interpreted
 from profiler.orphans import end_with_parent
 from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Own, Permit, as_imported, seen
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from profiler.audit_rows import Found
     from profiler.measure import Progress
 
-STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
 MOST_WORDS = 300  # of what a library says
 
 
@@ -59,8 +58,6 @@ def start(device: str) -> None:
     sys.stdout = sys.stderr
     # A pool of compiling processes could outlive this one.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    # pebble's handler would wait for a library that holds the GIL, and leave with an exit code that hides the signal.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
 
 
@@ -84,12 +81,6 @@ def warm_up(device: str) -> DeviceInfo:
     """Be ready to measure, and tell the device's facts. Raises CannotStart or, where there is no device, Refused."""
     import_torch()
     return describe(device)
-
-
-def rest() -> None:
-    """Do nothing until the time-out ends this process: how one is replaced between two tasks."""
-    while True:
-        time.sleep(60.0)
 
 
 def describe(device: str) -> DeviceInfo:
@@ -156,22 +147,23 @@ def free_bytes(device: str) -> int | None:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def lock(device: str, progress_file: str) -> None:
+def lock(device: str, progress_file: str) -> int | None:
     """Wait until no other process of this host measures on the GPU; the system drops the lock if this one dies.
 
-    Each `lock` wants its own `unlock`; Jobs of one process may hold it together, since they take turns anyway. Raises
-    Refused where the device does not exist.
+    Each `lock` wants its own `unlock`, which is told what this returns; Jobs of one process may hold it together, since
+    they take turns anyway. Raises Refused where the device does not exist.
     """
     if device == CPU:
-        return
+        return None
     describe(device)
     note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
     gpu_lock.lock_of(device).acquire()
+    return os.getpid()
 
 
-def unlock(device: str) -> None:
-    """Let other processes measure; nothing happens in a fresh process, which holds no lock."""
-    if (held := gpu_lock.held_here(device)) is not None:
+def unlock(device: str, holder: int | None) -> None:
+    """Let other processes measure; nothing happens unless this process is the holder, for the lock went with that."""
+    if holder == os.getpid() and (held := gpu_lock.held_here(device)) is not None:
         held.release()
         # Others look every POLL_SECONDS; a process with Job after Job would be back before they do.
         time.sleep(1.2 * gpu_lock.POLL_SECONDS)
@@ -182,8 +174,7 @@ def measure_and_save(
 ) -> str:
     """Measure one Workload, write its Run to `folder` at once, and return the Run's id, a new one where none is given.
 
-    An error that loses the CUDA context ends this process after leaving its sentence in the progress file. Raises
-    KernelFault for an own kernel that fails.
+    Raises ContextLost, after which this process is of no more use, and KernelFault for an own kernel that fails.
     """
     from profiler.measure import measure
 
@@ -198,7 +189,7 @@ def audit_loads(
 ) -> "tuple[Found, ...]":
     """What these sources find of an audit's subjects on a GPU; the referee is asked alone, and for all of them at once.
 
-    An error that loses the CUDA context ends this process after leaving its sentence in the progress file.
+    Raises ContextLost, after which this process is of no more use.
     """
     from profiler.audit_limits import REFEREE
     from profiler.audit_measure import by_referee, by_sources
@@ -241,25 +232,13 @@ def _frames_told(progress_file: Path, seconds: float | None) -> Iterator[None]:
 @contextmanager
 def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
     """Hold the GPU, and turn its errors into ones that the parent can read; yields what tells the progress."""
-    import torch
 
     def progress(phase: str, done: int, total: int) -> None:
         note_progress(progress_file, phase=phase, done=done, total=total)
 
-    try:
-        # The Job holds the lock already, unless the process that took it has died since.
-        with gpu_lock.lock_of(device) if device != CPU else nullcontext():
-            yield progress
-    except torch.OutOfMemoryError as error:
-        raise MemoryError(_first_sentence(error)) from None
-    except RuntimeError as error:
-        if device != CPU and _context_is_lost():
-            note_progress(progress_file, fatal=_first_sentence(error), trace=getattr(error, "trace", ""))
-            os._exit(STICKY_EXIT_CODE)
-        raise
-    finally:
-        if device != CPU:
-            torch.cuda.empty_cache()
+    # The Job holds the lock already, unless the process that took it has died since.
+    with gpu_lock.lock_of(device) if device != CPU else nullcontext(), errors_told(device):
+        yield progress
 
 
 def _save(run: Run, folder: Path) -> str:
@@ -274,18 +253,3 @@ def note_progress(file: str, **fields: object) -> None:
     """Replace what the parent reads about this task; a full disk may cost the note, never the measurement."""
     with suppress(OSError):
         write_atomically(Path(file), json.dumps(fields), durable=False)
-
-
-def _context_is_lost() -> bool:
-    """After a sticky CUDA error every further call fails."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
-
-
-def _first_sentence(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -5,11 +5,13 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from profiler import child
 from profiler.codec import decode, encode
+from profiler.failures import KeptAnyway
 from profiler.store import StoreError
 from profiler.worker import START_TIMEOUT, Job, Worker
 from profiler.workload import CPU, Workload
@@ -59,14 +61,14 @@ class CellJob(Job):
         super().__init__(worker, (workload,), ordered["timeout"])
 
     def _work(self) -> None:
-        device, progress = self._worker.device, str(self._progress)
-        self._ask(child.describe, device, timeout=START_TIMEOUT)
+        self._ask(child.describe, self._worker.device, timeout=START_TIMEOUT)
         self.is_unfit = False
         try:
-            self._ask(child.lock, device, progress)
+            self._hold_gpu()
             self._ask(child.admit_all, self._workloads, timeout=START_TIMEOUT)
-            where = (self._ordered["request"], self._to, progress, self._ordered["run_id"])
-            self._ask(child.measure_and_save, *self._workloads, *where, timeout=self._timeout)
+            (workload,) = self._workloads
+            with suppress(KeptAnyway):
+                self._measure_into(Path(self._to), self._ordered["run_id"], workload, self._ordered["request"])
         except (StoreError, child.CannotStart):
             self.is_unfit = True
             raise

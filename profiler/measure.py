@@ -2,9 +2,7 @@
 
 import logging
 import platform
-import re
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -26,7 +24,7 @@ from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.memory_model import peak_tensors
 from profiler.own_kernel import OWN_ALLOCATES, as_imported, problem_flops
 from profiler.own_launch import first_launch
-from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace
+from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace, new_id
 from profiler.state_trace import record_softmax, record_timeline
 from profiler.tile_trace import traced_accesses
 from profiler.workload import AUTO, Workload
@@ -110,12 +108,6 @@ def measured(
         timeline=timeline,
         phases=clock.seconds,
     )
-
-
-def new_id(kernel: str) -> str:
-    """An id for a Run, and a name for its file: when, of what, and some digits that nobody else draws."""
-    name = re.sub(r"[^A-Za-z0-9_]", "-", kernel)[-48:]
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{name}-{uuid.uuid4().hex[:8]}"
 
 
 def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTrace | None]:

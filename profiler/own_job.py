@@ -1,6 +1,6 @@
 """What a Job does more for a kernel of the user's own: it is interpreted beside a GPU, and its traceback is kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import CancelledError, TimeoutError
 from contextlib import suppress
 from pathlib import Path
@@ -62,9 +62,9 @@ def _interpreted(workload: Workload, permit: Permit, ask_cpu: Callable[..., Any]
     return found
 
 
-def trace_of(error: BaseException, progress: Path, note: Mapping[str, Any]) -> str:
+def trace_of(error: BaseException, progress: Path) -> str:
     """The traceback of an own kernel that failed, or where it stood when it was stopped; empty without one."""
     if isinstance(error, TimeoutError):
         with suppress(OSError):
             return where_it_hung(progress.with_name(FRAMES).read_text(encoding="utf-8", errors="replace"))
-    return str(getattr(error, "trace", "") or note.get("trace", ""))
+    return str(getattr(error, "trace", ""))

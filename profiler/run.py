@@ -1,9 +1,12 @@
 """A Run: everything one Workload's measuring found that cannot be recomputed; plain, frozen, saved as JSON."""
 
 import json
+import re
 import statistics
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from kernels.shown import named, shown
@@ -225,6 +228,12 @@ class Run:
     def launches(self, name: str) -> list[Measurement]:
         """The measurements of one name that belong to single launches, in order; not those of kernels within one."""
         return [m for m in self.measurements if m.name == name and m.launch is not None and KERNEL not in m.launch]
+
+
+def new_id(kernel: str) -> str:
+    """An id for a Run, and a name for its file: when, of what, and some digits that nobody else draws."""
+    name = re.sub(r"[^A-Za-z0-9_]", "-", kernel)[-48:]
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{name}-{uuid.uuid4().hex[:8]}"
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:

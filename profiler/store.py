@@ -5,7 +5,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -52,6 +52,26 @@ def save(run: Run, folder: Path | None = None) -> Path:
     except OSError as fault:
         raise StoreError(f"The Run could not be saved in {folder}: {fault.strerror or fault}.") from fault
     return path
+
+
+def is_kept(run_id: str, folder: Path) -> bool:
+    """Whether a folder holds the Run of that id, whole."""
+    try:
+        return any(run.id == run_id for run in load(folder / f"{run_id}.json"))
+    except (NotARun, StoreError):
+        return False
+
+
+def remove_half_written(run_id: str, folder: Path) -> None:
+    """Remove what a process left that was killed while it wrote the Run of that id."""
+    with suppress(OSError):
+        for part in folder.glob(f"{_half_written(run_id)}*.part"):
+            part.unlink()
+
+
+def _half_written(name: str) -> str:
+    """How the name of a file begins that is to become one of this name."""
+    return f".{name[-40:]}."
 
 
 def readable(run: Run) -> Run:
@@ -105,7 +125,7 @@ def replaced(path: Path, durable: bool = True) -> Iterator[IO[bytes]]:
     Nothing is renamed over what is no ordinary file, nor where the block raises.
     """
     require_ordinary(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_half_written(path.stem), suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

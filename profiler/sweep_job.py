@@ -12,7 +12,7 @@ from kernels.problem import Refused
 from kernels.shown import shown
 from profiler import child
 from profiler.compile_ahead import CompileAhead
-from profiler.failures import explain
+from profiler.failures import KeptAnyway, explain
 from profiler.grid import Cell
 from profiler.run import DeviceInfo
 from profiler.store import StoreError, require_writable
@@ -174,8 +174,10 @@ class Share(Job):
         workload, sweep = replace(cell.workload, device=self._worker.device), self._turns.sweep
         self._hold()
         self._ask(child.admit_all, (workload,), timeout=START_TIMEOUT)
-        where = (sweep.plan.id, str(sweep.runs), str(self._progress), sweep.run_id(cell))
-        self._ask(child.measure_and_save, workload, *where, timeout=self._timeout)
+        try:
+            self._measure_into(sweep.runs, sweep.run_id(cell), workload, sweep.plan.id)
+        except KeptAnyway:
+            self._held_since = None
         self._forget_note()
 
     def _hold(self) -> None:
@@ -184,10 +186,10 @@ class Share(Job):
         if device == CPU:
             return
         if self._held_since is not None and time.monotonic() - self._held_since > HELD_SECONDS:
-            self._ask(child.unlock, device)
+            self._let_go_of_gpu()
             self._held_since = None
         if self._held_since is None:
-            self._ask(child.lock, device, str(self._progress))
+            self._hold_gpu()
             self._held_since = time.monotonic()
 
     def _see_device(self) -> DeviceInfo:

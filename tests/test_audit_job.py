@@ -35,6 +35,7 @@ from profiler.audit_limits import SOURCES
 from profiler.audit_rows import Found
 from profiler.audit_summary import unchecked
 from profiler.device import why_no_gpu
+from profiler.gpu_errors import OutOfGpuMemory
 from profiler.run import DeviceInfo
 from profiler.store import StoreError, list_runs
 from profiler.store import save as save_run
@@ -78,11 +79,12 @@ class FakeWorker:
     def _import_torch(self) -> None:
         pass
 
-    def _lock(self, device: str, progress: str) -> None:
+    def _lock(self, device: str, progress: str) -> int:
         assert device == self.device
+        return 1
 
-    def _unlock(self, device: str) -> None:
-        pass
+    def _unlock(self, device: str, holder: int) -> None:
+        assert holder == 1
 
     def _admit_all(self, workloads: tuple[Workload, ...]) -> None:
         pass
@@ -164,7 +166,7 @@ def test_an_audit_of_a_gpu(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
     ("error", "verdict", "sentence"),
     [
         (Refused(REFUSED), NOT_CHECKED, REFUSED),
-        (MemoryError("tried to allocate 4 GiB"), NOT_CHECKED, "ran out of GPU memory: tried to allocate 4 GiB"),
+        (OutOfGpuMemory("tried to allocate 4 GiB"), NOT_CHECKED, "ran out of GPU memory: tried to allocate 4 GiB"),
         (TimeoutError(), FAIL, "was stopped after 120 s"),
         (ValueError("the kernel is broken"), FAIL, "failed: ValueError: the kernel is broken"),
     ],

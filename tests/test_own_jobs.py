@@ -14,6 +14,7 @@ from pebble import ProcessFuture
 
 from kernels.problem import AttentionProblem, TileConfig
 from profiler import child
+from profiler.gpu_errors import ContextLost
 from profiler.interpreter import why_not_interpreted
 from profiler.own_job import told_of, trace_of
 from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Permit, on_cpu
@@ -300,7 +301,7 @@ def test_a_module_that_hangs_while_it_is_imported(monkeypatch: pytest.MonkeyPatc
     worker = Worker(CPU)
     try:
         worker.schedule(child.import_torch).result(PATIENCE)
-        monkeypatch.setattr("profiler.worker.START_TIMEOUT", 2.0)
+        monkeypatch.setattr("profiler.job.START_TIMEOUT", 2.0)
         status = measured(worker, "slow:f", "flash")
     finally:
         worker.stop()
@@ -372,12 +373,11 @@ def test_what_the_interpreter_sees_in_another_process(cpu_worker: Worker) -> Non
 
 def test_traces_that_are_none(tmp_path: Path) -> None:
     progress = tmp_path / "progress.json"
-    assert trace_of(TimeoutError(), progress, {}) == ""
+    assert trace_of(TimeoutError(), progress) == ""
     (tmp_path / FRAMES).write_text('Thread 0x1 (most recent call first):\n  File "/x/other.py", line 1 in wait\n')
-    assert trace_of(TimeoutError(), progress, {}) == ""
-    assert (
-        trace_of(ValueError("x"), progress, {"trace": "Traceback of a lost context"}) == "Traceback of a lost context"
-    )
+    assert trace_of(TimeoutError(), progress) == ""
+    assert trace_of(ValueError("x"), progress) == ""
+    assert trace_of(ContextLost("x", "Traceback of a lost context"), progress) == "Traceback of a lost context"
 
 
 EXAMPLES = ("examples.own_triton:two_pass", "examples.own_tiled:streamed", "examples.own_flex:documents")

@@ -81,7 +81,7 @@ def test_nothing_is_repeated(tmp_path: Path) -> None:
         ("kill", "killed by SIGKILL"),
         ("exit", "left with exit code 3"),
         ("raise", "the kernel is broken"),
-        ("out of memory", "failed"),
+        ("out of memory", "ran out of memory: can't allocate memory"),
     ],
 )
 def test_a_cell_that_breaks_is_kept_as_failed_and_the_rest_goes_on(tmp_path: Path, fault: str, words: str) -> None:
