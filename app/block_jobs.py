@@ -1,10 +1,12 @@
 """What the page of block sizes waits for: one compilation of this session, and the sweeps of this server."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import streamlit as st
 
 from app import session
+from app.owners import owners, this_page
 from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.compile_job import CompileJob
@@ -14,7 +16,7 @@ from profiler.store import StoreError
 from profiler.sweep import Sweep, all_sweeps, create, open_sweep, read_plan
 from profiler.sweep_job import LocalDevices, SweepJob
 
-_COMPILE = "blocks.compile-job"
+_COMPILE, _FOLLOWED = "blocks.compile-job", "blocks.followed"
 
 
 def start_compiling(chosen: Sequence[Configuration]) -> None:
@@ -22,11 +24,14 @@ def start_compiling(chosen: Sequence[Configuration]) -> None:
     session.dismiss()
     if compiling() is None and chosen:
         st.session_state[_COMPILE] = CompileJob(chosen)
+        owners().own(_COMPILE, st.session_state[_COMPILE], this_page())
 
 
 def compiling() -> CompileJob | None:
-    """The compilation that is under way."""
-    job: CompileJob | None = st.session_state.get(_COMPILE)
+    """The compilation that is under way: this session's, or one that a page of the same browser left."""
+    if st.session_state.get(_COMPILE) is None:
+        st.session_state[_COMPILE] = owners().take_up(_COMPILE, this_page())
+    job: CompileJob | None = st.session_state[_COMPILE]
     return job
 
 
@@ -67,9 +72,13 @@ def collect() -> bool:
         if told.error:
             session.notify("error", told.error)
         is_changed = True
-    over = [job for job in _sweeps() if job.status().is_over]
-    for one in over:
-        _sweeps().remove(one)
+    # Everybody who saw it run is told; where nobody is left, whoever comes next is.
+    followed: list[SweepJob] = st.session_state.setdefault(_FOLLOWED, [])
+    followed += [one for one in _sweeps() if one not in followed]
+    for one in [one for one in followed if one.status().is_over]:
+        followed.remove(one)
+        with suppress(ValueError):  # somebody else was told before
+            _sweeps().remove(one)
         status = one.status()
         if status.state != "done" or status.failed:
             failed = f", {status.failed} failed" if status.failed else ""
@@ -81,5 +90,8 @@ def collect() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def _sweeps() -> list[SweepJob]:
-    """The sweeps of this server that nobody has been told the end of, oldest first."""
+    """The sweeps of this server that nobody has been told the end of, oldest first.
+
+    They belong to no page: one that was begun in the evening goes on when its page is closed.
+    """
     return []

@@ -7,7 +7,7 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import asked, own_kernels, page, progress, session
+from app import asked, own_kernels, page, progress, queue_place, session
 from app.cost import Cost, cost, refusal
 from app.devices import devices, free_bytes
 from app.form_values import begin, key_of, options, preset_options, values
@@ -64,6 +64,8 @@ def draw() -> None:
             if worker.why_not is not None:
                 page.message("error", worker.why_not)
         st.html(unsent_html(LABELS.values()))
+        if wanted:
+            queue_place.draw(wanted[0].device)
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(values()["timeout"]))
             st.rerun()

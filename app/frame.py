@@ -31,8 +31,9 @@ def show() -> None:
     st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
-        is_running = session.job() is not None or sweeping() is not None
-        lines = [device_line(str(form_values.values()["device"]), is_running)]
+        device = str(form_values.values()["device"])
+        is_running = session.job() is not None or sweeping() is not None or session.queued(device) > 0
+        lines = [device_line(device, is_running)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

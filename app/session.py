@@ -7,12 +7,15 @@ import streamlit as st
 
 from app import own_kernels
 from app.history import Entry, load_entries, newest_request
+from app.owners import owners, this_page
 from profiler.codec import NotARun
 from profiler.run import Run
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import Job, JobStatus, worker_for
 from profiler.workload import Workload
 from profiler.wrong_output import why_failed
+
+RUN = "run"  # the kind of task that a Job is
 
 
 @dataclass(frozen=True)
@@ -67,17 +70,21 @@ def start(workloads: tuple[Workload, ...], timeout: float) -> None:
     dismiss()
     job = worker_for(workloads[0].device).submit(workloads, timeout, own_kernels.permit())
     st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
-    _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
+    owners().own(RUN, job, this_page())
 
 
 def job() -> Job | None:
-    """The Job that this session waits for; a fresh session (a reloaded page) takes up the server's last one."""
-    if "job" not in st.session_state:
-        running = [one for one in _jobs() if not one.status().is_over]
-        st.session_state.job = running[-1] if running else None
+    """The Job that this session waits for: its own, or one that a page of the same browser left, as a reload does."""
+    if st.session_state.get("job") is None:
+        st.session_state.job = owners().take_up(RUN, this_page())
         st.session_state.taken, st.session_state.finished = 0, ()
     found: Job | None = st.session_state.job
     return found
+
+
+def queued(device: str) -> int:
+    """How many Jobs of this server measure on a device or wait for it, whoever asked for them."""
+    return len(worker_for(device).queue)
 
 
 def collect(status: JobStatus) -> bool:
@@ -98,9 +105,3 @@ def collect(status: JobStatus) -> bool:
         elif spoiled := " ".join(filter(None, map(why_failed, st.session_state.finished))):
             notify("error", spoiled)
     return bool(fresh) or status.is_over
-
-
-@st.cache_resource(show_spinner=False)
-def _jobs() -> list[Job]:
-    """The Jobs of this server that may still run, oldest first."""
-    return []

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STICKY_EXIT_CODE = 70  # the CUDA context is lost; a fresh process is needed
 MOST_WORDS = 300  # of what a library says
+WAIT = "wait for the GPU"  # how the phase begins in which another process has it
 
 
 class CannotStart(RuntimeError):
@@ -165,8 +166,13 @@ def lock(device: str, progress_file: str) -> None:
     if device == CPU:
         return
     describe(device)
-    note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
-    gpu_lock.lock_of(device).acquire()
+
+    def tell(holder: int | None) -> None:
+        who = "another process of this host" if holder is None else f"process {holder} of this host"
+        note_progress(progress_file, phase=f"{WAIT}, on which {who} measures", done=0, total=1)
+
+    note_progress(progress_file, phase=WAIT, done=0, total=1)
+    gpu_lock.acquire(device, tell)
 
 
 def unlock(device: str) -> None:

@@ -180,6 +180,9 @@ class Share(Job):
         if self._held_since is not None and time.monotonic() - self._held_since > HELD_SECONDS:
             self._ask(child.unlock, device)
             self._held_since = None
+            self._has_turn = False
+            self._queue.let_others(self, self._is_stopping)
+            self._has_turn = True
         if self._held_since is None:
             self._ask(child.lock, device, str(self._progress))
             self._held_since = time.monotonic()

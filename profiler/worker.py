@@ -22,6 +22,7 @@ from kernels.own_fault import together
 from kernels.problem import Refused
 from profiler import child
 from profiler.failures import explain, how_it_died, no_start
+from profiler.job_queue import JobQueue
 from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
 from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
@@ -51,6 +52,7 @@ class JobStatus:
     run_ids: tuple[str, ...] = ()
     error: str = ""
     trace: str = ""
+    ahead: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -63,6 +65,7 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self.queue = JobQueue()
         self._guard = threading.Lock()
         self._pool = self._new_pool()
         self._left = NOTHING  # what own kernels have left in the child
@@ -168,9 +171,17 @@ class Job:
         self._status = JobStatus(kernel=workloads[0].kernel)
         self._future: ProcessFuture[Any] | None = None
         self._stopping = False
+        self._why_stopped = self.STOPPED
         self._begun = time.monotonic()
+        self._queue = worker.queue
+        self._has_turn = False
         self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
+        self._queue.join(self)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads: nobody is to wait behind a Job that never was
+            self._queue.leave(self)
+            raise
 
     def status(self) -> JobStatus:
         """A snapshot, with the phase that the child told last."""
@@ -189,13 +200,16 @@ class Job:
             done=index * phases + int(note.get("done", 0)),
             total=len(self._workloads) * phases,
             seconds=time.monotonic() - self._begun,
+            ahead=self._queue.ahead(self),
         )
 
-    def stop(self) -> None:
-        """End the Job; Runs already saved stay."""
+    def stop(self, why: str = "") -> None:
+        """End the Job; Runs already saved stay. `why` is the sentence that its status then has."""
         with self._guard:
+            self._why_stopped = why or self._why_stopped
             self._stopping = True
             future = self._future
+        self._queue.wake()
         if future is not None:
             future.cancel()
 
@@ -203,6 +217,9 @@ class Job:
         """Block until the Job is over or `timeout` seconds have passed."""
         self._thread.join(timeout)
         return self.status()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _work(self) -> None:
         """What is done, in the Job's own thread."""
@@ -259,9 +276,11 @@ class Job:
 
     def _follow(self) -> None:
         try:
+            self._queue.wait(self, self._is_stopping)
+            self._has_turn = True
             self._work()
         except CancelledError:
-            self._update(state="stopped", error=self.STOPPED)
+            self._update(state="stopped", error=self._why_stopped)
         except Refused as refusal:
             self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress, self._note()))
         except StoreError as fault:
@@ -269,10 +288,12 @@ class Job:
         except BaseException as error:  # the thread's last line of defence: whatever it is becomes a sentence
             self._update(state="failed", error=self._explain(error, self._timeout))
         finally:
-            with suppress(CancelledError):
-                self._worker.schedule(child.unlock, self._worker.device)
-                if any(is_own(workload.kernel) for workload in self._workloads):
-                    self._worker.schedule(child.import_torch)  # the next Job finds the fresh process warm
+            if self._has_turn:  # who never had it holds no lock: what this process holds is another Job's
+                with suppress(CancelledError):
+                    self._worker.schedule(child.unlock, self._worker.device)
+                    if any(is_own(workload.kernel) for workload in self._workloads):
+                        self._worker.schedule(child.import_torch)  # the next Job finds the fresh process warm
+            self._queue.leave(self)
             # A child that was killed may have left half a note.
             shutil.rmtree(self._progress.parent, ignore_errors=True)
 

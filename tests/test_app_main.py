@@ -13,7 +13,9 @@ import app.devices
 import app.form
 import app.session
 import app.views.live_gpu
+from app.owners import Page
 from app.registry import all_views
+from profiler.job_queue import JobQueue
 from profiler.own_kernel import Permit
 from profiler.run import DeviceInfo, Run
 from profiler.store import save
@@ -36,8 +38,8 @@ class FakeJob:
     def status(self) -> JobStatus:
         return self.now
 
-    def stop(self) -> None:
-        self.now = replace(self.now, state="stopped", error="Stopped. Runs that were finished are kept.")
+    def stop(self, why: str = "Stopped. Runs that were finished are kept.") -> None:
+        self.now = replace(self.now, state="stopped", error=why)
 
 
 @dataclass
@@ -46,6 +48,7 @@ class FakeWorker:
 
     jobs: list[FakeJob] = field(default_factory=list)
     why_not: str | None = None
+    queue: JobQueue = field(default_factory=JobQueue)
 
     def start(self) -> None:
         pass
@@ -210,8 +213,10 @@ def test_stop_ends_the_job(worker: FakeWorker) -> None:
     assert "Stopped. Runs that were finished are kept." in html(at)
 
 
-def test_a_reloaded_page_takes_up_the_running_job(worker: FakeWorker) -> None:
+def test_a_reloaded_page_takes_up_the_running_job(worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.session, "this_page", lambda: Page("a session", "a browser"))
     open_app().button(key="run").click().run()
+    monkeypatch.setattr(Page, "is_open", False)
     again = open_app()
     assert again.session_state["job"] is worker.jobs[0]
     assert again.button(key="stop")
