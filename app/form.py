@@ -44,6 +44,8 @@ def prepare() -> None:
 @st.fragment
 def draw() -> None:
     """Draw the form; a click on Run starts a Job and redraws the page."""
+    # Drawn alone, it may come after a late request of a page that was left, for which the server forgets all widgets.
+    prepare()
     _fields(next(iter(devices())))
     wanted, reason = check(values())
     if wanted:

@@ -6,6 +6,9 @@ from html import escape
 from pathlib import Path
 from types import ModuleType
 
+# Streamlit imports it when the first table is drawn, and plotly, drawing for another session meanwhile, would use what
+# is there of it by then. Imported here, it is whole before any page is drawn.
+import pandas  # noqa: F401
 import streamlit as st
 
 from app import form, form_values, page, player, session

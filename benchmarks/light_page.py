@@ -3,6 +3,7 @@
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,10 +42,14 @@ class LightPage:
     drawn: dict[tuple[int, ...], Drawn] = field(default_factory=dict)
     pages: dict[str, str] = field(default_factory=dict)
     runs: int = 0  # script runs that were finished
-    is_idle: bool = False
+    whole_runs: int = 0  # those of them that drew the whole page
     fault: str = ""
+    exceptions: list[str] = field(default_factory=list)  # that were drawn in place of something
+    times: Counter[str] = field(default_factory=Counter)  # how often each widget was drawn, by its whole id
+    _is_finished: bool = False
     _timers: dict[str, tuple[float, float]] = field(default_factory=dict)
-    _page: str = ""
+    _page: str = ""  # the one that is drawn
+    _asked: str = ""  # the one that was asked for last
     _run: str = ""
 
     def __post_init__(self) -> None:
@@ -72,6 +77,11 @@ class LightPage:
         """Vanish as a computer does that goes to sleep: the line stays, and nobody answers on it."""
         self._line.socket.shutdown(0)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the page that was asked for is drawn, and nothing more is on its way."""
+        return self._is_finished and self._asked in ("", self._page)
+
     def html(self) -> str:
         """All HTML and text that is drawn."""
         with self._guard:
@@ -81,6 +91,11 @@ class LightPage:
         """Whether a widget of that key is drawn and can be used."""
         found = self._widget(key)
         return found is not None and not getattr(_widget_of(found.element), "disabled", False)
+
+    def count(self, key: str) -> int:
+        """How often a widget of that key was drawn so far: what comes and goes quickly shows here."""
+        with self._guard:
+            return sum(times for name, times in self.times.items() if name.endswith((f"-{key}", f".{key}")))
 
     def click(self, key: str) -> None:
         """Press a button. Raises Gone where there is none."""
@@ -92,8 +107,8 @@ class LightPage:
 
     def go_to(self, path: str) -> None:
         """Show the page of that path, empty for the first."""
-        self._page = self.pages[path]
-        self._ask(page=self._page)
+        self._asked = self.pages[path]
+        self._ask(page=self._asked)
 
     def wait(self, what: Callable[["LightPage"], bool], seconds: float, words: str = "") -> float:
         """Seconds until `what` holds. Raises Gone where it does not within so many."""
@@ -149,7 +164,7 @@ class LightPage:
         kind, run = message.WhichOneof("type"), message.metadata.run
         with self._guard:
             if kind == "new_session":
-                self.is_idle, self._run = False, run.script_run_id
+                self._is_finished, self._run = False, run.script_run_id
                 if not run.fragment_ids:
                     self._timers.clear()
                     self._page = message.new_session.page_script_hash
@@ -164,6 +179,9 @@ class LightPage:
             elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":
                 drawn = Drawn(message.delta.new_element, self._run, message.delta.fragment_id)
                 self.drawn[tuple(message.metadata.delta_path)] = drawn
+                if drawn.element.WhichOneof("type") == "exception":
+                    self.exceptions.append(f"{drawn.element.exception.type}: {drawn.element.exception.message}")
+                self.times[str(getattr(_widget_of(drawn.element), "id", ""))] += 1
             elif kind == "script_finished":
                 self._finish(message.script_finished)
 
@@ -171,13 +189,14 @@ class LightPage:
         """Drop what the run did not draw again."""
         if how == ForwardMsg.FINISHED_SUCCESSFULLY:
             self.drawn = {path: one for path, one in self.drawn.items() if one.run == self._run}
+            self.whole_runs += 1
         elif how == ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY:
             again = {one.fragment for one in self.drawn.values() if one.run == self._run}
             self.drawn = {
                 path: one for path, one in self.drawn.items() if one.run == self._run or one.fragment not in again
             }
         self.runs += 1
-        self.is_idle = how != ForwardMsg.FINISHED_EARLY_FOR_RERUN
+        self._is_finished = how != ForwardMsg.FINISHED_EARLY_FOR_RERUN
 
 
 def _widget_of(element: Any) -> Any:

@@ -57,6 +57,7 @@ def main(
     finally:
         server.stop()
     found = summary(_runs(folder / "runs"), seen, minutes_seen, kills)
+    found["tracebacks_in_the_log"] = server.log.read_text(errors="replace").count("Traceback (most recent call last)")
     found |= {"minutes": minutes, "sessions": sessions, "at_once": at_once, "device": device, "seed": seed}
     print(json.dumps({name: value for name, value in found.items() if name != "by_minute"}, indent=1))
     if out is not None:

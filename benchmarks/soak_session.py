@@ -11,11 +11,10 @@ from benchmarks.light_page import Gone, LightPage
 
 ACTS = {"run": 5, "stop": 2, "look": 4, "reload": 1, "leave": 1, "rest": 3}  # how likely each is
 PATIENCE = 150.0  # seconds, behind nine others
-MESSAGE = re.compile(r"bs-message error[^>]*>([^<]*)")
+MESSAGE = re.compile(r'bs-message error" role[^>]*>([^<]*)')
 PLACE = re.compile(r"Number (\d+) in the queue")
 EXPECTED = ("SIGKILL", "the worker process died", "closed, or could not be reached")
-# What is too much for one script run to be drawn is told here.
-BROKEN = ("cannot be drawn", "Traceback")
+BROKEN = "cannot be drawn"
 
 
 @dataclass
@@ -56,6 +55,7 @@ class Visitor:
                         f"visitor {self._name}, {act}: {type(fault).__name__}: {str(fault)[:600]}"
                     )
                 self._close()
+            self._read_exceptions()
             ending.wait(self._random.uniform(0.5, 3.0))
         self._close()
 
@@ -80,17 +80,18 @@ class Visitor:
         self._read_notice(page)
         page.fill("seq_len_q", self._random.choice((16, 33, 64, 100, 128)))
         page.wait(_is_ready, PATIENCE, "the form")
+        # A Job may be over before the page has drawn its Stop.
+        stops, drawn = page.count("stop"), page.whole_runs
         page.click("run")
-        page.wait(lambda page: page.has("stop"), PATIENCE, "Stop")
+        page.wait(lambda page: page.count("stop") > stops or page.whole_runs > drawn, PATIENCE, "the Job")
         return page
 
     def _run(self) -> None:
         begun, page = time.monotonic(), self._begin()
-        while not page.has("run") or page.has("stop"):
+        while not _is_over(page):
             if (place := PLACE.search(page.html())) is not None:
                 with self._seen.guard:
                     self._seen.deepest_place = max(self._seen.deepest_place, int(place[1]))
-            page.wait(lambda page: True, 1)
             time.sleep(0.1)
             if time.monotonic() - begun > PATIENCE:
                 raise Gone(f"The Run did not end within {PATIENCE:.0f} s: {page.html()[-300:]}")
@@ -105,7 +106,7 @@ class Visitor:
         if not page.has("stop"):
             return  # it was over before
         page.click("stop")
-        seconds = page.wait(lambda page: page.has("run") and not page.has("stop"), PATIENCE, "the end after Stop")
+        seconds = page.wait(_is_over, PATIENCE, "the end after Stop")
         with self._seen.guard:
             self._seen.stop_seconds.append(seconds)
         self._read_notice(page)
@@ -116,8 +117,6 @@ class Visitor:
         before = page.runs
         page.go_to(path)
         page.wait(lambda page: page.runs > before and page.is_idle, PATIENCE, f"page {path or 'overview'}")
-        if any(word in page.html() for word in BROKEN):
-            raise Gone(f"page {path} is broken: {page.html()[-500:]}")
 
     def _reload(self) -> None:
         page = self._opened()
@@ -135,6 +134,15 @@ class Visitor:
     def _rest(self) -> None:
         self._opened()
 
+    def _read_exceptions(self) -> None:
+        if self._page is None:
+            return
+        found, self._page.exceptions = self._page.exceptions, []
+        if BROKEN in (drawn := self._page.html()):
+            found.append(drawn[max(0, drawn.index(BROKEN) - 200) :][:500])
+        with self._seen.guard:
+            self._seen.failures += [f"visitor {self._name} saw {one}" for one in found]
+
     def _read_notice(self, page: LightPage) -> None:
         if not page.has("dismiss"):
             return
@@ -144,8 +152,13 @@ class Visitor:
                 self._seen.killed_runs += is_expected
                 if not is_expected:
                     self._seen.failures.append(f"visitor {self._name} was told: {text}")
+        page.wait(_is_ready, PATIENCE, "the page")
         page.click("dismiss")
         page.wait(lambda page: not page.has("dismiss"), PATIENCE, "the end of the notice")
+
+
+def _is_over(page: LightPage) -> bool:
+    return page.is_idle and page.has("run") and not page.has("stop")
 
 
 def _is_ready(page: LightPage) -> bool:

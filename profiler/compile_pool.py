@@ -70,7 +70,7 @@ def _compile(
 ) -> Generator[Resources, None, list[Configuration]]:
     """Compile in one pool; return what it left, for pebble gives a pool up when a process dies between two tasks."""
     done: SimpleQueue[Finished] = SimpleQueue()
-    left = []
+    left: list[Configuration] = []
     with compilers(min(processes, len(missing))) as pool:
         for one in missing:
             future = pool.schedule(compiling.compile_configuration, (one, cache), timeout=timeout)
