@@ -3,7 +3,7 @@
 import threading
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +45,7 @@ class LightPage:
     whole_runs: int = 0  # those of them that drew the whole page
     fault: str = ""
     exceptions: list[str] = field(default_factory=list)  # that were drawn in place of something
+    trace: deque[str] = field(default_factory=lambda: deque(maxlen=80))  # what was sent and came, newest last
     times: Counter[str] = field(default_factory=Counter)  # how often each widget was drawn, by its whole id
     _is_finished: bool = False
     _timers: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -136,7 +137,12 @@ class LightPage:
         message.rerun_script.is_auto_rerun = bool(fragment)
         self._out(message)
 
+    def _note(self, what: str) -> None:
+        self.trace.append(f"{time.monotonic():.2f} {what}")
+
     def _out(self, message: BackMsg) -> None:
+        asked = message.rerun_script
+        self._note(f"asks fragment {asked.fragment_id[:4]} {[one.id[-12:] for one in asked.widget_states.widgets]}")
         try:
             self._line.send(message.SerializeToString())
         except ConnectionClosed as error:
@@ -162,6 +168,9 @@ class LightPage:
 
     def _take(self, message: ForwardMsg) -> None:
         kind, run = message.WhichOneof("type"), message.metadata.run
+        if kind in ("new_session", "auto_rerun", "stop_auto_rerun", "script_finished"):
+            fragments = [name[:4] for name in run.fragment_ids]
+            self._note(f"{kind} {run.script_run_id[:4]} {fragments} {str(getattr(message, kind))[:60]!r}")
         with self._guard:
             if kind == "new_session":
                 self._is_finished, self._run = False, run.script_run_id

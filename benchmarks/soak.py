@@ -59,7 +59,7 @@ def main(
     found = summary(_runs(folder / "runs"), seen, minutes_seen, kills)
     found["tracebacks_in_the_log"] = server.log.read_text(errors="replace").count("Traceback (most recent call last)")
     found |= {"minutes": minutes, "sessions": sessions, "at_once": at_once, "device": device, "seed": seed}
-    print(json.dumps({name: value for name, value in found.items() if name != "by_minute"}, indent=1))
+    print(json.dumps({name: value for name, value in found.items() if name not in ("by_minute", "traces")}, indent=1))
     if out is not None:
         out.write_text(json.dumps(found, indent=1))
     raise typer.Exit(int(bool(found["failures"] or found["overlapping"])))
@@ -116,6 +116,7 @@ def summary(runs: list[Run], seen: Seen, minutes_seen: list[dict[str, Any]], kil
         "kills": kills,
         "runs_lost_to_kills_or_closed_pages": seen.killed_runs,
         "failures": seen.failures,
+        "traces": seen.traces,
         "overlapping": [list(pair) for pair in proof.pairs],
         "runs_with_times": proof.runs,
         "smallest_gap_seconds": proof.smallest_gap_seconds,

@@ -25,6 +25,7 @@ class Seen:
     runs_seen: int = 0
     killed_runs: int = 0
     failures: list[str] = field(default_factory=list)
+    traces: list[list[str]] = field(default_factory=list)  # what the page of each visitor that gave up saw last
     stop_seconds: list[float] = field(default_factory=list)
     run_seconds: list[float] = field(default_factory=list)
     open_seconds: list[float] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Visitor:
                     self._seen.failures.append(
                         f"visitor {self._name}, {act}: {type(fault).__name__}: {str(fault)[:600]}"
                     )
+                    self._seen.traces.append([] if self._page is None else list(self._page.trace))
                 self._close()
             self._read_exceptions()
             ending.wait(self._random.uniform(0.5, 3.0))
