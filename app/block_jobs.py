@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import streamlit as st
 
 from app import session
 from app.owners import owners, this_page
+from app.unfinished import Note, keep_until_over
 from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.compile_job import CompileJob
@@ -15,6 +17,7 @@ from profiler.resources import Configuration
 from profiler.store import StoreError
 from profiler.sweep import Sweep, all_sweeps, create, open_sweep, read_plan
 from profiler.sweep_job import LocalDevices, SweepJob
+from profiler.worker import DEFAULT_TIMEOUT
 
 _COMPILE, _FOLLOWED = "blocks.compile-job", "blocks.followed"
 
@@ -39,10 +42,24 @@ def start_sweep(grid: Grid, device: str, timeout: float) -> None:
     """Measure a grid on a device of this host, or go on with it; what cannot be begun is said above the page."""
     session.dismiss()
     try:
-        sweep = unfinished(grid) or create(grid)
-        _sweeps().append(SweepJob(sweep, LocalDevices([device], timeout=timeout)))
+        _begin(unfinished(grid) or create(grid), device, timeout)
     except (Refused, StoreError) as fault:
         session.notify("error", str(fault))
+
+
+def go_on(folder: Path, device: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """Measure what a saved sweep has left; what cannot be begun is said above the page."""
+    session.dismiss()
+    try:
+        _begin(open_sweep(folder), device, timeout)
+    except (Refused, StoreError, NotARun) as fault:
+        session.notify("error", str(fault))
+
+
+def _begin(sweep: Sweep, device: str, timeout: float) -> None:
+    job = SweepJob(sweep, LocalDevices([device], timeout=timeout))
+    _sweeps().append(job)
+    keep_until_over(Note(f"a sweep of {len(sweep.cells):,} cells on {device}"), job)
 
 
 def unfinished(grid: Grid) -> Sweep | None:

@@ -38,7 +38,9 @@ OTHERS: dict[str, object] = {
 def prepare() -> None:
     """Fill the form of a fresh session; before everything else that asks for its values."""
     default = next(iter(devices()))
-    begin(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
+    usual = fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS
+    held = session.come_back()
+    begin(usual | {name: value for name, value in held.items() if name in usual})
 
 
 @st.fragment

@@ -1,11 +1,11 @@
 """What one browser session looks at and waits for: the current Runs and the Job that makes new ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
-from app import own_kernels
+from app import form_values, own_kernels, unfinished
 from app.history import Entry, load_entries, newest_request
 from app.owners import owners, this_page
 from profiler.codec import NotARun
@@ -70,7 +70,29 @@ def start(workloads: tuple[Workload, ...], timeout: float) -> None:
     dismiss()
     job = worker_for(workloads[0].device).submit(workloads, timeout, own_kernels.permit())
     st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
-    owners().own(RUN, job, this_page())
+    page = this_page()
+    owners().own(RUN, job, page)
+    kernels = tuple(dict.fromkeys(workload.kernel for workload in workloads))
+    what = f"{' and '.join(kernels)} on {workloads[0].problem.label}"
+    unfinished.keep_until_over(unfinished.Note(what, kernels, page.browser, form_values.values()), job)
+
+
+def come_back() -> Mapping[str, object]:
+    """In a fresh session, say what the server was at when it was killed; what the form held then, empty otherwise."""
+    if "current" in st.session_state:
+        return {}
+    form: Mapping[str, object] = {}
+    for note in unfinished.take(this_page().browser):
+        finished = [run.workload.kernel for run in current() if is_since(run, note.begun)]
+        if told := unfinished.sentence(note, finished):
+            notify("info", told)
+            form = note.form or form
+    return form
+
+
+def is_since(run: Run, begun: float) -> bool:
+    """Whether a Run was measured after a moment, in seconds since 1970."""
+    return run.measured_at is not None and run.measured_at[0] >= begun
 
 
 def job() -> Job | None:

@@ -41,6 +41,9 @@ class FakeJob:
     def stop(self, why: str = "Stopped. Runs that were finished are kept.") -> None:
         self.now = replace(self.now, state="stopped", error=why)
 
+    def wait(self) -> JobStatus:
+        return self.now
+
 
 @dataclass
 class FakeWorker:
