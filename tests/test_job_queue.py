@@ -6,8 +6,6 @@ from concurrent.futures import CancelledError
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.job_queue import JobQueue
 from profiler.store import list_runs
