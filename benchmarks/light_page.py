@@ -5,7 +5,7 @@ import time
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,20 +58,22 @@ class LightPage:
         if not self.cookie:
             with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=20) as answer:
                 self.cookie = str(answer.headers.get("Set-Cookie") or "").partition(";")[0]
-        self._line: ClientConnection = connect(
+        line = connect(
             f"ws{self.url.removeprefix('http')}/_stcore/stream",
             subprotocols=["streamlit"],  # type: ignore[list-item]
             additional_headers={"Cookie": self.cookie},
             max_size=None,
-            open_timeout=30,
+            open_timeout=60,
         )
+        self._closing = ExitStack()
+        self._line: ClientConnection = self._closing.enter_context(line)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
         self._ask()
 
     def close(self) -> None:
         """Close the tab."""
-        self._line.close()
+        self._closing.close()
         self._thread.join(10)
 
     def drop(self) -> None:
