@@ -22,7 +22,9 @@ def _follow(device: str) -> None:
 
 def others(count: int) -> str:
     """Where a Job would stand behind `count` of others."""
-    first = "Another session is measuring" + (f" and {count - 1} more wait" if count > 1 else "")
+    first = "Another session is measuring" + (
+        f" and {count - 1} more wait{'s' if count == 2 else ''}" if count > 1 else ""
+    )
     return f"{first}; a Run that you start now is number {count + 1} in the queue."
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.own import is_own
 from kernels.own_fault import RefusedKernel, said_by, together
 from kernels.problem import Refused, TileConfig
-from profiler import gpu_lock
+from profiler import gpu_lock, lock_holder
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.interpreter import why_not_interpreted
@@ -172,7 +172,7 @@ def lock(device: str, progress_file: str) -> None:
         note_progress(progress_file, phase=f"{WAIT}, on which {who} measures", done=0, total=1)
 
     note_progress(progress_file, phase=WAIT, done=0, total=1)
-    gpu_lock.acquire(device, tell)
+    lock_holder.acquire(device, tell)
 
 
 def unlock(device: str) -> None:
