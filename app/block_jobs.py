@@ -1,10 +1,14 @@
 """What the page of block sizes waits for: one compilation of this session, and the sweeps of this server."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import streamlit as st
 
 from app import session
+from app.owners import owners, this_page
+from app.unfinished import Note, keep_until_over
 from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.compile_job import CompileJob
@@ -13,8 +17,9 @@ from profiler.resources import Configuration
 from profiler.store import StoreError
 from profiler.sweep import Sweep, all_sweeps, create, open_sweep, read_plan
 from profiler.sweep_job import LocalDevices, SweepJob
+from profiler.worker import DEFAULT_TIMEOUT
 
-_COMPILE = "blocks.compile-job"
+_COMPILE, _FOLLOWED = "blocks.compile-job", "blocks.followed"
 
 
 def start_compiling(chosen: Sequence[Configuration]) -> None:
@@ -22,11 +27,14 @@ def start_compiling(chosen: Sequence[Configuration]) -> None:
     session.dismiss()
     if compiling() is None and chosen:
         st.session_state[_COMPILE] = CompileJob(chosen)
+        owners().own(_COMPILE, st.session_state[_COMPILE], this_page())
 
 
 def compiling() -> CompileJob | None:
-    """The compilation that is under way."""
-    job: CompileJob | None = st.session_state.get(_COMPILE)
+    """The compilation that is under way: this session's, or one that a page of the same browser left."""
+    if st.session_state.get(_COMPILE) is None:
+        st.session_state[_COMPILE] = owners().take_up(_COMPILE, this_page())
+    job: CompileJob | None = st.session_state[_COMPILE]
     return job
 
 
@@ -34,10 +42,24 @@ def start_sweep(grid: Grid, device: str, timeout: float) -> None:
     """Measure a grid on a device of this host, or go on with it; what cannot be begun is said above the page."""
     session.dismiss()
     try:
-        sweep = unfinished(grid) or create(grid)
-        _sweeps().append(SweepJob(sweep, LocalDevices([device], timeout=timeout)))
+        _begin(unfinished(grid) or create(grid), device, timeout)
     except (Refused, StoreError) as fault:
         session.notify("error", str(fault))
+
+
+def go_on(folder: Path, device: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """Measure what a saved sweep has left; what cannot be begun is said above the page."""
+    session.dismiss()
+    try:
+        _begin(open_sweep(folder), device, timeout)
+    except (Refused, StoreError, NotARun) as fault:
+        session.notify("error", str(fault))
+
+
+def _begin(sweep: Sweep, device: str, timeout: float) -> None:
+    job = SweepJob(sweep, LocalDevices([device], timeout=timeout))
+    _sweeps().append(job)
+    keep_until_over(Note(f"a sweep of {len(sweep.cells):,} cells on {device}"), job)
 
 
 def unfinished(grid: Grid) -> Sweep | None:
@@ -67,9 +89,13 @@ def collect() -> bool:
         if told.error:
             session.notify("error", told.error)
         is_changed = True
-    over = [job for job in _sweeps() if job.status().is_over]
-    for one in over:
-        _sweeps().remove(one)
+    # Everybody who saw it run is told; where nobody is left, whoever comes next is.
+    followed: list[SweepJob] = st.session_state.setdefault(_FOLLOWED, [])
+    followed += [one for one in _sweeps() if one not in followed]
+    for one in [one for one in followed if one.status().is_over]:
+        followed.remove(one)
+        with suppress(ValueError):  # somebody else was told before
+            _sweeps().remove(one)
         status = one.status()
         if status.state != "done" or status.failed:
             failed = f", {status.failed} failed" if status.failed else ""
@@ -81,5 +107,8 @@ def collect() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def _sweeps() -> list[SweepJob]:
-    """The sweeps of this server that nobody has been told the end of, oldest first."""
+    """The sweeps of this server that nobody has been told the end of, oldest first.
+
+    They belong to no page: one that was begun in the evening goes on when its page is closed.
+    """
     return []

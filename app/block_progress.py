@@ -10,6 +10,7 @@ from profiler.turns import SweepStatus
 POLL_SECONDS = 0.5
 REDRAW_SECONDS = 2.0  # between two drawings of the maps while cells come in
 _SEEN = "blocks.seen"
+GOES_ON = "It goes on when this page is closed; what is measured is saved cell by cell."
 
 
 def draw() -> None:
@@ -30,6 +31,7 @@ def _follow() -> None:
     if sweep is not None:
         status = sweep.status()
         _line("sweep", status.done + status.failed, status.cells, sweep_words(status), sweep.stop)
+        st.html(f'<p class="bs-caption">{GOES_ON}</p>')
     done = (0 if job is None else job.status().done) + (0 if sweep is None else sweep.status().finished)
     seen = st.session_state.setdefault(_SEEN, [done, 0])
     # The maps fill while cells come in, but not with every one of them.

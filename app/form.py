@@ -7,7 +7,7 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import asked, own_kernels, page, progress, session
+from app import asked, own_kernels, page, progress, queue_place, session
 from app.cost import Cost, cost, refusal
 from app.devices import devices, free_bytes
 from app.form_values import begin, key_of, options, preset_options, values
@@ -38,12 +38,16 @@ OTHERS: dict[str, object] = {
 def prepare() -> None:
     """Fill the form of a fresh session; before everything else that asks for its values."""
     default = next(iter(devices()))
-    begin(fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS)
+    usual = fill(FOR_CPU if default == CPU else FOR_GPU, default) | OTHERS
+    held = session.come_back()
+    begin(usual | {name: value for name, value in held.items() if name in usual})
 
 
 @st.fragment
 def draw() -> None:
     """Draw the form; a click on Run starts a Job and redraws the page."""
+    # Drawn alone, it may come after a late request of a page that was left, for which the server forgets all widgets.
+    prepare()
     _fields(next(iter(devices())))
     wanted, reason = check(values())
     if wanted:
@@ -64,6 +68,8 @@ def draw() -> None:
             if worker.why_not is not None:
                 page.message("error", worker.why_not)
         st.html(unsent_html(LABELS.values()))
+        if wanted:
+            queue_place.draw(wanted[0].device)
         if st.button("Run", type="primary", width="stretch", disabled=bool(reason), key="run"):
             session.start(wanted, _seconds(values()["timeout"]))
             st.rerun()

@@ -6,6 +6,9 @@ from html import escape
 from pathlib import Path
 from types import ModuleType
 
+# Streamlit imports it when the first table is drawn, and plotly, drawing for another session meanwhile, would use what
+# is there of it by then. Imported here, it is whole before any page is drawn.
+import pandas  # noqa: F401
 import streamlit as st
 
 from app import form, form_values, listening, page, player, session, sign_in
@@ -35,8 +38,9 @@ def show() -> None:
     st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
-        is_running = session.job() is not None or sweeping() is not None
-        lines = [device_line(str(form_values.values()["device"]), is_running)]
+        device = str(form_values.values()["device"])
+        is_running = session.job() is not None or sweeping() is not None or session.queued(device) > 0
+        lines = [device_line(device, is_running)]
         if why_no_gpu():
             lines.append("No GPU: kernels are interpreted on the CPU")
         spans = "".join(f"<span>{escape(line)}</span>" for line in lines)

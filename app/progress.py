@@ -1,8 +1,9 @@
-"""The line that follows a Job: kernel, phase, how far, and Stop."""
+"""The line that follows a Job: its place in the queue, then kernel, phase and how far; and Stop."""
 
 import streamlit as st
 
-from app import session
+from app import queue_place, session
+from profiler.child import WAIT
 from profiler.worker import JobStatus
 
 POLL_SECONDS = 0.4
@@ -16,6 +17,10 @@ def draw() -> None:
 
 def words(status: JobStatus) -> str:
     """Where a Job stands, in a few words."""
+    if status.ahead:
+        return f"{queue_place.place(status.ahead)}, {status.seconds:.0f} s"
+    if status.phase.startswith(WAIT):
+        return f"{status.kernel}: {status.phase}, {status.seconds:.0f} s"
     if status.state == "waiting":
         return f"{status.kernel}: waiting for the worker, {status.seconds:.0f} s"
     return f"{status.kernel}: {status.phase}, {status.done} of {status.total} steps, {status.seconds:.1f} s"
@@ -29,5 +34,8 @@ def _follow() -> None:
     if session.collect(status):
         st.rerun()
     with st.container(key="bs-progress"):
-        st.progress(min(1.0, status.done / max(1, status.total)), text=words(status))
+        if status.ahead:
+            st.html(f'{queue_place.place_html(status.ahead)}<p class="bs-place">{words(status)}</p>')
+        else:
+            st.progress(min(1.0, status.done / max(1, status.total)), text=words(status))
         st.button("Stop", on_click=job.stop, width="stretch", key="stop")

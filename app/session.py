@@ -1,18 +1,21 @@
 """What one browser session looks at and waits for: the current Runs and the Job that makes new ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
-from app import own_kernels
+from app import form_values, own_kernels, unfinished
 from app.history import Entry, load_entries, newest_request
+from app.owners import owners, this_page
 from profiler.codec import NotARun
 from profiler.run import Run
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import Job, JobStatus, worker_for
 from profiler.workload import Workload
 from profiler.wrong_output import why_failed
+
+RUN = "run"  # the kind of task that a Job is
 
 
 @dataclass(frozen=True)
@@ -71,17 +74,43 @@ def start(workloads: tuple[Workload, ...], timeout: float) -> None:
         notify("error", str(fault))
         return
     st.session_state.job, st.session_state.taken, st.session_state.finished = job, 0, ()
-    _jobs()[:] = [*(one for one in _jobs() if not one.status().is_over), job]
+    page = this_page()
+    owners().own(RUN, job, page)
+    kernels = tuple(dict.fromkeys(workload.kernel for workload in workloads))
+    what = f"{' and '.join(kernels)} on {workloads[0].problem.label}"
+    unfinished.keep_until_over(unfinished.Note(what, kernels, page.browser, form_values.values()), job)
+
+
+def come_back() -> Mapping[str, object]:
+    """In a fresh session, say what the server was at when it was killed; what the form held then, empty otherwise."""
+    if "current" in st.session_state:
+        return {}
+    form: Mapping[str, object] = {}
+    for note in unfinished.take(this_page().browser):
+        finished = [run.workload.kernel for run in current() if is_since(run, note.begun)]
+        if told := unfinished.sentence(note, finished):
+            notify("info", told)
+            form = note.form or form
+    return form
+
+
+def is_since(run: Run, begun: float) -> bool:
+    """Whether a Run was measured after a moment, in seconds since 1970."""
+    return run.measured_at is not None and run.measured_at[0] >= begun
 
 
 def job() -> Job | None:
-    """The Job that this session waits for; a fresh session (a reloaded page) takes up the server's last one."""
-    if "job" not in st.session_state:
-        running = [one for one in _jobs() if not one.status().is_over]
-        st.session_state.job = running[-1] if running else None
+    """The Job that this session waits for: its own, or one that a page of the same browser left, as a reload does."""
+    if st.session_state.get("job") is None:
+        st.session_state.job = owners().take_up(RUN, this_page())
         st.session_state.taken, st.session_state.finished = 0, ()
     found: Job | None = st.session_state.job
     return found
+
+
+def queued(device: str) -> int:
+    """How many Jobs of this server measure on a device or wait for it, whoever asked for them."""
+    return len(worker_for(device).queue)
 
 
 def collect(status: JobStatus) -> bool:
@@ -102,9 +131,3 @@ def collect(status: JobStatus) -> bool:
         elif spoiled := " ".join(filter(None, map(why_failed, st.session_state.finished))):
             notify("error", spoiled)
     return bool(fresh) or status.is_over
-
-
-@st.cache_resource(show_spinner=False)
-def _jobs() -> list[Job]:
-    """The Jobs of this server that may still run, oldest first."""
-    return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.own import is_own
 from kernels.own_fault import RefusedKernel, said_by, together
 from kernels.problem import Refused, TileConfig
-from profiler import gpu_lock
+from profiler import gpu_lock, lock_holder
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.gpu_errors import errors_told
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from profiler.measure import Progress
 
 MOST_WORDS = 300  # of what a library says
+WAIT = "wait for the GPU"  # how the phase begins in which another process has it
 
 
 class CannotStart(RuntimeError):
@@ -156,8 +157,13 @@ def lock(device: str, progress_file: str) -> int | None:
     if device == CPU:
         return None
     describe(device)
-    note_progress(progress_file, phase="wait for the GPU", done=0, total=1)
-    gpu_lock.lock_of(device).acquire()
+
+    def tell(holder: int | None) -> None:
+        who = "another process of this host" if holder is None else f"process {holder} of this host"
+        note_progress(progress_file, phase=f"{WAIT}, on which {who} measures", done=0, total=1)
+
+    note_progress(progress_file, phase=WAIT, done=0, total=1)
+    lock_holder.acquire(device, tell)
     return os.getpid()
 
 

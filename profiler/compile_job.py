@@ -30,6 +30,7 @@ class CompileJob:
         self._status = CompileStatus(len(set(chosen)))
         self._guard = threading.Lock()
         self._stopping = threading.Event()
+        self._why_stopped = ""
         self._begun = time.monotonic()
         self._thread = threading.Thread(target=self._follow, args=(tuple(chosen), processes), daemon=True)
         self._thread.start()
@@ -40,8 +41,9 @@ class CompileJob:
             status = self._status
         return status if status.is_over else replace(status, seconds=time.monotonic() - self._begun)
 
-    def stop(self) -> None:
-        """End it once the configuration at hand is done."""
+    def stop(self, why: str = "") -> None:
+        """End it, with the configurations at hand; what is done stays in the cache. `why` is then its error."""
+        self._why_stopped = why
         self._stopping.set()
 
     def wait(self, timeout: float | None = None) -> CompileStatus:
@@ -52,13 +54,13 @@ class CompileJob:
     def _follow(self, chosen: tuple[Configuration, ...], processes: int | None) -> None:
         error = ""
         try:
-            with closing(compile_all(chosen, processes=processes)) as found:
+            with closing(compile_all(chosen, processes=processes, stopping=self._stopping)) as found:
                 self._count(found)
         except Exception as fault:  # the thread's last line of defence: whatever it is becomes a sentence
             error = f"Compiling broke off: {words_of(fault)}"
         with self._guard:
             seconds = time.monotonic() - self._begun
-            self._status = replace(self._status, is_over=True, seconds=seconds, error=error)
+            self._status = replace(self._status, is_over=True, seconds=seconds, error=error or self._why_stopped)
 
     def _count(self, found: Generator[Resources, None, None]) -> None:
         for one in found:

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from threading import Event
 
 from pebble import ProcessFuture, ProcessPool
 
@@ -25,6 +26,7 @@ from profiler.target import spell
 
 PROCESS_BYTES = 2**30  # torch, Triton and what it compiles
 DEFAULT_TIMEOUT = 120.0  # seconds one configuration may take
+STOP_POLL_SECONDS = 0.2
 Finished = tuple[Configuration, "ProcessFuture[Resources]"]
 OLDEST_SUPPORTED = (8, 0)  # Triton's README: NVIDIA GPUs of compute capability 8.0 and newer
 MOST_POOLS = 5  # that may break before the rest is given up
@@ -32,22 +34,26 @@ KEEP_DYING = "The processes that compile it keep dying before they begin; see wh
 
 
 def compile_all(
-    chosen: Sequence[Configuration], timeout: float = DEFAULT_TIMEOUT, processes: int | None = None
+    chosen: Sequence[Configuration],
+    timeout: float = DEFAULT_TIMEOUT,
+    processes: int | None = None,
+    stopping: Event | None = None,
 ) -> Generator[Resources, None, None]:
     """What each configuration takes, as it comes: what is refused or cached at once, then what is compiled.
 
     One process for each core, unless `processes` says otherwise. Whatever fails becomes its configuration's reason.
-    Closing the iterator ends the processes.
+    Closing the iterator ends the processes, and so does `stopping` once it is set, whatever they are at.
     """
+    stopping = stopping or Event()
     cache = ResourceCache(resources_folder(), triton_version() or "")
     at_once = known(chosen)
     yield from at_once.values()
     missing = [one for one in dict.fromkeys(chosen) if one not in at_once]
     for _ in range(MOST_POOLS):
-        if not missing:
+        if not missing or stopping.is_set():
             return
-        missing = yield from _compile(missing, cache, timeout, processes or _processes())
-    for one in missing:
+        missing = yield from _compile(missing, cache, timeout, processes or _processes(), stopping)
+    for one in () if stopping.is_set() else missing:
         yield Resources(one, cache.triton, reason=KEEP_DYING)
 
 
@@ -60,17 +66,19 @@ def known(chosen: Sequence[Configuration]) -> dict[Configuration, Resources]:
 
 
 def _compile(
-    missing: Sequence[Configuration], cache: ResourceCache, timeout: float, processes: int
+    missing: Sequence[Configuration], cache: ResourceCache, timeout: float, processes: int, stopping: Event
 ) -> Generator[Resources, None, list[Configuration]]:
     """Compile in one pool; return what it left, for pebble gives a pool up when a process dies between two tasks."""
     done: SimpleQueue[Finished] = SimpleQueue()
-    left = []
+    left: list[Configuration] = []
     with compilers(min(processes, len(missing))) as pool:
         for one in missing:
             future = pool.schedule(compiling.compile_configuration, (one, cache), timeout=timeout)
             future.add_done_callback(partial(_tell, done, one))
         for _ in missing:
-            one, future = done.get()
+            if (finished := _next(done, stopping)) is None:
+                return left
+            one, future = finished
             try:
                 yield future.result()
             except BrokenProcessPool:
@@ -111,6 +119,14 @@ def _is_writable(folder: Path) -> bool:
 
 def _tell(done: "SimpleQueue[Finished]", one: Configuration, future: "ProcessFuture[Resources]") -> None:
     done.put((one, future))
+
+
+def _next(done: "SimpleQueue[Finished]", stopping: Event) -> Finished | None:
+    """Whatever is finished next; None once it is to stop."""
+    while not stopping.is_set():
+        with suppress(Empty):
+            return done.get(timeout=STOP_POLL_SECONDS)
+    return None
 
 
 def _refused(one: Configuration, triton: str | None) -> Resources | None:

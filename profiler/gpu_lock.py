@@ -22,7 +22,7 @@ class GpuLock:
         # Loaded only where something is measured: it takes longer than all that else a probe starts with.
         from filelock import FileLock
 
-        self._path = path
+        self.path = path
         self._lock = FileLock(path, mode=EVERYBODYS_FILE, poll_interval=POLL_SECONDS)
 
     def acquire(self, timeout: float = -1) -> None:
@@ -32,7 +32,7 @@ class GpuLock:
         except TimeoutError:
             raise
         except OSError as fault:
-            raise _unusable(self._path, fault) from fault
+            raise _unusable(self.path, fault) from fault
 
     def release(self) -> None:
         """Let others have it, once for each time that it was taken."""

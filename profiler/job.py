@@ -37,7 +37,7 @@ class JobStatus:
     """Where a Job stands. state: waiting, running, done, failed, refused or stopped; error is a sentence or empty.
 
     done of total counts phases over all Workloads of the Job; run_ids are the Runs saved so far. `trace` is the
-    traceback of an own kernel that failed, empty without one.
+    traceback of an own kernel that failed, empty without one; `ahead` is how many Jobs of this device come first.
     """
 
     state: str = "waiting"
@@ -49,6 +49,7 @@ class JobStatus:
     run_ids: tuple[str, ...] = ()
     error: str = ""
     trace: str = ""
+    ahead: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -75,9 +76,16 @@ class Job:
         self._status = JobStatus(kernel=workloads[0].kernel)
         self._future: ProcessFuture[Any] | None = None
         self._stopping = False
+        self._why_stopped = self.STOPPED
+        self._queue = worker.queue
         self._begun = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
+        self._queue.join(self)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads: nobody is to wait behind a Job that never was
+            self._queue.leave(self)
+            raise
 
     def status(self) -> JobStatus:
         """A snapshot, with the phase that the child told last."""
@@ -97,13 +105,16 @@ class Job:
             done=min(total, index * phases + int(note.get("done", 0))),
             total=total,
             seconds=time.monotonic() - self._begun,
+            ahead=self._queue.ahead(self),
         )
 
-    def stop(self) -> None:
-        """End the Job; Runs already saved stay."""
+    def stop(self, why: str = "") -> None:
+        """End the Job; Runs already saved stay. `why` is the sentence that its status then has."""
         with self._guard:
+            self._why_stopped = why or self._why_stopped
             self._stopping = True
             future = self._future
+        self._queue.wake()
         if future is not None:
             future.cancel()
 
@@ -111,6 +122,9 @@ class Job:
         """Block until the Job is over or `timeout` seconds have passed."""
         self._thread.join(timeout)
         return self.status()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _work(self) -> None:
         """What is done, in the Job's own thread."""
@@ -201,9 +215,10 @@ class Job:
 
     def _follow(self) -> None:
         try:
+            self._queue.wait(self, self._is_stopping)
             self._work()
         except CancelledError:
-            self._update(state="stopped", error=self.STOPPED)
+            self._update(state="stopped", error=self._why_stopped)
         except Refused as refusal:
             self._update(state="refused", error=str(refusal), trace=trace_of(refusal, self._progress))
         except StoreError as fault:
@@ -218,6 +233,7 @@ class Job:
                     # Where the process has ended, or an own kernel has left something in it, the next Job finds a fresh
                     # one warm. One that has not become ready is not tried again unasked.
                     self._worker.schedule(child.import_torch, timeout=START_TIMEOUT)
+            self._queue.leave(self)
             self._scratch.remove()
 
     def _explain(self, error: BaseException, timeout: float) -> str:

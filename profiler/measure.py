@@ -66,6 +66,7 @@ def measured(
     beside: tuple[Measurement, ...] = (),
 ) -> Run:
     """`measure` of the Bench that `make` makes, which is made where its time and its memory count as the kernel's."""
+    begun = time.time()
     counters = tuple(counter for counter in all_counters() if counter.is_asked(workload))
     clock = PhaseClock(progress, total=3 + sum(counter.measure is not None for counter in counters))
     with clock.phase("compile" if workload.on_gpu else "interpret"), torch.inference_mode():
@@ -107,6 +108,8 @@ def measured(
         softmax=softmax,
         timeline=timeline,
         phases=clock.seconds,
+        # A clock that was set back meanwhile tells nothing.
+        measured_at=(begun, ended) if (ended := time.time()) >= begun else None,
     )
 
 

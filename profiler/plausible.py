@@ -22,6 +22,7 @@ MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 5
 MAX_SAID = 3_000  # characters of a refusal
 LARGEST, SMALLEST = 1e24, 1e-18
 MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
+MAX_UNIX_SECONDS = 253_402_300_800  # the year 10,000
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 SHORTEST_SECONDS = 1e-9  # that a clock tells
 MAX_CAPACITY, MAX_CAPABILITY = 10**18, 99  # bytes, and either half of a compute capability
@@ -75,6 +76,8 @@ def require_plausible(run: "Run", place: str) -> None:
     if len(run.kernels) > MAX_LAUNCHES:
         raise NotARun(f"{place} has more than {MAX_LAUNCHES} kernels.")
     _require_possible_spans(run, place)
+    if run.measured_at is not None and not 0 < run.measured_at[0] <= run.measured_at[1] < MAX_UNIX_SECONDS:
+        raise NotARun(f"{place}.measured_at is not a time followed by a later one, in seconds since 1970.")
     if run.softmax is not None:
         _require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:

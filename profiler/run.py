@@ -176,7 +176,11 @@ class LaunchSpan:
 
 @dataclass(frozen=True)
 class Run:
-    """One measured Workload. `request` is shared by Runs asked for together; `created` is UTC, ISO 8601."""
+    """One measured Workload. `request` is shared by Runs asked for together; `created` is UTC, ISO 8601.
+
+    `measured_at` is when measuring began and ended, in seconds since 1970 by the host's clock: it shows that no two
+    Runs of a device overlap. None where it is not known.
+    """
 
     id: str
     request: str
@@ -193,6 +197,7 @@ class Run:
     softmax: SoftmaxTrace | None = None
     timeline: ProgramTrace | None = None
     phases: dict[str, float] = field(default_factory=dict)  # seconds spent in each phase of measuring
+    measured_at: tuple[float, float] | None = field(default=None, metadata=ADDED)
     recorded: str = ""  # label of a Run that ships with Bytescope; empty for one made here
 
     def __post_init__(self) -> None:

@@ -188,6 +188,7 @@ class Share(Job):
         if self._held_since is not None and time.monotonic() - self._held_since > HELD_SECONDS:
             self._let_go_of_gpu()
             self._held_since = None
+            self._queue.let_others(self, self._is_stopping)
         if self._held_since is None:
             self._hold_gpu()
             self._held_since = time.monotonic()

@@ -15,6 +15,7 @@ from profiler import child
 from profiler.failures import explain, no_start
 from profiler.gpu_errors import ContextLost
 from profiler.job import DEFAULT_TIMEOUT, START_TIMEOUT, Job, JobStatus
+from profiler.job_queue import JobQueue
 from profiler.own_job import NOTHING
 from profiler.own_kernel import NOBODY, Permit
 from profiler.run import DeviceInfo
@@ -49,6 +50,7 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self.queue = JobQueue()
         self._guard = threading.Lock()
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._thread: threading.Thread | None = None

@@ -11,9 +11,12 @@ from streamlit.testing.v1 import AppTest
 
 import app.devices
 import app.form
+import app.progress
 import app.session
 import app.views.live_gpu
+from app.owners import Page
 from app.registry import all_views
+from profiler.job_queue import JobQueue
 from profiler.own_kernel import Permit
 from profiler.run import DeviceInfo, Run
 from profiler.store import save
@@ -36,8 +39,11 @@ class FakeJob:
     def status(self) -> JobStatus:
         return self.now
 
-    def stop(self) -> None:
-        self.now = replace(self.now, state="stopped", error="Stopped. Runs that were finished are kept.")
+    def stop(self, why: str = "Stopped. Runs that were finished are kept.") -> None:
+        self.now = replace(self.now, state="stopped", error=why)
+
+    def wait(self) -> JobStatus:
+        return self.now
 
 
 @dataclass
@@ -46,6 +52,7 @@ class FakeWorker:
 
     jobs: list[FakeJob] = field(default_factory=list)
     why_not: str | None = None
+    queue: JobQueue = field(default_factory=JobQueue)
 
     def start(self) -> None:
         pass
@@ -210,8 +217,10 @@ def test_stop_ends_the_job(worker: FakeWorker) -> None:
     assert "Stopped. Runs that were finished are kept." in html(at)
 
 
-def test_a_reloaded_page_takes_up_the_running_job(worker: FakeWorker) -> None:
+def test_a_reloaded_page_takes_up_the_running_job(worker: FakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.session, "this_page", lambda: Page("a session", "a browser"))
     open_app().button(key="run").click().run()
+    monkeypatch.setattr(Page, "is_open", False)
     again = open_app()
     assert again.session_state["job"] is worker.jobs[0]
     assert again.button(key="stop")
@@ -250,3 +259,40 @@ def test_a_page_that_fails_is_a_sentence_there(worker: FakeWorker, monkeypatch: 
     monkeypatch.setattr("app.views.overview.render", fail)
     at = open_app()
     assert "Overview cannot be drawn (ValueError: &lt;b&gt;odd&lt;/b&gt;)." in html(at)
+
+
+def test_the_page_shows_the_place_in_the_queue(worker: FakeWorker) -> None:
+    at = open_app()
+    at.button(key="run").click().run()
+    worker.jobs[0].now = JobStatus(kernel="flash", ahead=2, seconds=12.4)
+    at.run()
+    assert "Number 3 in the queue: 2 Jobs are before yours, 12 s" in html(at)
+    worker.jobs[0].now = JobStatus(kernel="flash", ahead=1)
+    at.run()
+    assert "Number 2 in the queue: 1 Job is before yours, 0 s" in html(at)
+    assert at.button(key="stop")
+
+
+def test_who_has_asked_for_nothing_is_told_of_the_queue_and_can_join_it(worker: FakeWorker) -> None:
+    assert "Another session" not in html(open_app())
+    worker.queue.join("a Job of another session")
+    at = open_app()
+    assert "Another session is measuring; a Run that you start now is number 2 in the queue." in html(at)
+    assert not at.button(key="run").disabled
+    worker.queue.join("one more")
+    assert "Another session is measuring and 1 more waits; a Run that you start now is number 3" in html(open_app())
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (JobStatus(kernel="flash", seconds=3), "flash: waiting for the worker, 3 s"),
+        (
+            JobStatus("waiting", "flash", "wait for the GPU, on which process 7 of this host measures", seconds=3),
+            "flash: wait for the GPU, on which process 7 of this host measures, 3 s",
+        ),
+        (JobStatus("running", "flash", "time", 3, 8, 1.23), "flash: time, 3 of 8 steps, 1.2 s"),
+    ],
+)
+def test_where_a_job_stands(status: JobStatus, told: str) -> None:
+    assert app.progress.words(status) == told

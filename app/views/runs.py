@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import open_file, page, recorded, session
+from app import block_jobs, block_progress, form_values, open_file, page, recorded, session
 from app.asked import asked
 from app.command import command
 from app.history import MOST_RUNS, Entry, Folder, Wanted, read_folder, table_of
@@ -121,6 +121,7 @@ def _sweeps() -> None:
     caption = f"Newest first, times in UTC. Show puts a sweep's newest Runs, at most {MAX_COMPARED}, on every page."
     with page.card("Sweeps", caption, stretch=False):
         _faults(faults)
+        block_progress.draw()
         for row in (sweeps[start : start + COLUMNS] for start in range(0, len(sweeps), COLUMNS)):
             for column, sweep in zip(st.columns(COLUMNS), row, strict=False):
                 with column.container(horizontal=True, vertical_alignment="center"):
@@ -128,6 +129,12 @@ def _sweeps() -> None:
                         st.html(page.item_html(sweep.name, _progress(sweep)))
                     key = f"show-{hashlib.sha256(os.fsencode(sweep.folder.name)).hexdigest()[:16]}"
                     st.button("Show", disabled=not sweep.done, on_click=_show_sweep, args=(sweep,), key=key)
+                    if sweep.done + sweep.failed < sweep.planned and block_jobs.sweeping() is None:
+                        device = str(form_values.values()["device"])
+                        st.button(
+                            "Go on", on_click=block_jobs.go_on, args=(sweep.folder, device), key=f"go-on-{key}",
+                            help=f"Measure the cells that are left, on {device}; nothing is repeated.",
+                        )  # fmt: skip
 
 
 def _progress(sweep: SavedSweep) -> str:

@@ -1,0 +1,40 @@
+"""The place in a device's queue: of this session's Job, and the one that a Job of it would get."""
+
+import streamlit as st
+
+from app import session
+
+POLL_SECONDS = 2.0
+MOST_DRAWN = 12  # Jobs
+
+
+def draw(device: str) -> None:
+    """Say who measures on a device before anything is asked for; nothing where nobody does."""
+    if session.queued(device):
+        st.fragment(_follow, run_every=POLL_SECONDS)(device)
+
+
+def _follow(device: str) -> None:
+    count = session.queued(device)
+    if count and session.job() is None:
+        st.html(f'<p class="bs-others">{others(count)}</p>')
+
+
+def others(count: int) -> str:
+    """Where a Job would stand behind `count` of others."""
+    first = "Another session is measuring" + (
+        f" and {count - 1} more wait{'s' if count == 2 else ''}" if count > 1 else ""
+    )
+    return f"{first}; a Run that you start now is number {count + 1} in the queue."
+
+
+def place(ahead: int) -> str:
+    """The place of a Job with so many before it, in words."""
+    return f"Number {ahead + 1} in the queue: {ahead} {'Job is' if ahead == 1 else 'Jobs are'} before yours"
+
+
+def place_html(ahead: int) -> str:
+    """The same as a picture: the Jobs before it, the one that measures filled, then this one."""
+    before = "".join(f'<i class="{"" if index else "now"}"></i>' for index in range(min(ahead, MOST_DRAWN)))
+    more = f"<span>+{ahead - MOST_DRAWN}</span>" if ahead > MOST_DRAWN else ""
+    return f'<div class="bs-queue" role="img" aria-label="{place(ahead)}">{before}{more}<i class="mine"></i></div>'
