@@ -25,10 +25,14 @@ TELLING = {"overview", "hbm_traffic", "memory", "roofline", "compare", "runs"}  
 PICKED = ("Compare", "Memory", "Online softmax", "Tile schedule")  # pages where a Run is picked by its name
 # What a policy refused, from the first element on.
 REFUSED = """window.refused = [];
-document.addEventListener("securitypolicyviolation", (event) => {
-    refused.push(event.effectiveDirective);
-    document.documentElement.dataset.refused = refused.join(" ");
-});"""
+document.addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));"""
+# Playwright itself would wait for the page that the form leads to.
+SEND = """() => new Promise((done) => {
+    const told = (event) => event.effectiveDirective === "form-action" && done();
+    document.addEventListener("securitypolicyviolation", told);
+    document.querySelector("#send").click();
+})"""
+SHOWN = "getComputedStyle(document.querySelector('main') ?? document.body).display"
 PLANTED = (
     "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'><style>main{display:none}</style>"
     "<link rel=stylesheet href=http://zq.invalid/a.css><iframe src=http://zq.invalid/></iframe>"
@@ -123,13 +127,12 @@ def _opened(chromium: Browser, path: Path, text: str) -> _Opened:
         # The policy forbids eval, which Playwright's wait_for_function needs where it must wait.
         expect(page.locator(".chart:not(:has(.main-svg))")).to_have_count(0, timeout=60_000)
         if page.locator("#send").count():
-            page.evaluate("document.querySelector('#send').click()")
-            page.locator("html[data-refused*=form-action]").wait_for(state="attached")
+            page.evaluate(SEND)
         page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         # plotly.js notes that it draws a $text$ as it stands.
         found.complaints = [line for line in found.complaints if "MathJax is not loaded" not in line]
         found.made = page.evaluate(MADE_OF_MARKUP)
         found.refused = page.evaluate("refused")
         found.texts = seen(page)
-        found.is_hidden = page.locator("main").count() > 0 and not page.locator("main").is_visible()
+        found.is_hidden = page.evaluate(SHOWN) == "none"
     return found
