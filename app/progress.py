@@ -16,9 +16,7 @@ def draw() -> None:
 
 
 def words(status: JobStatus) -> str:
-    """Where a Job stands, in a few words."""
-    if status.ahead:
-        return f"{queue_place.place(status.ahead)}, {status.seconds:.0f} s"
+    """Where a Job whose turn it is stands, in a few words."""
     if status.phase.startswith(WAIT):
         return f"{status.kernel}: {status.phase}, {status.seconds:.0f} s"
     if status.state == "waiting":
@@ -35,7 +33,7 @@ def _follow() -> None:
         st.rerun()
     with st.container(key="bs-progress"):
         if status.ahead:
-            st.html(f'{queue_place.place_html(status.ahead)}<p class="bs-place">{words(status)}</p>')
+            st.html(queue_place.place_html(status.ahead, status.seconds))
         else:
             st.progress(min(1.0, status.done / max(1, status.total)), text=words(status))
         st.button("Stop", on_click=job.stop, width="stretch", key="stop")

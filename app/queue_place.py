@@ -33,8 +33,11 @@ def place(ahead: int) -> str:
     return f"Number {ahead + 1} in the queue: {ahead} {'Job is' if ahead == 1 else 'Jobs are'} before yours"
 
 
-def place_html(ahead: int) -> str:
-    """The same as a picture: the Jobs before it, the one that measures filled, then this one."""
+def place_html(ahead: int, seconds: float) -> str:
+    """The same with a picture, the Jobs before it and then this one, and how long it has waited."""
     before = "".join(f'<i class="{"" if index else "now"}"></i>' for index in range(min(ahead, MOST_DRAWN)))
     more = f"<span>+{ahead - MOST_DRAWN}</span>" if ahead > MOST_DRAWN else ""
-    return f'<div class="bs-queue" role="img" aria-label="{place(ahead)}">{before}{more}<i class="mine"></i></div>'
+    return (
+        f'<div class="bs-queue">{before}{more}<i class="mine"></i><time>{seconds:.0f} s</time></div>'
+        f'<p class="bs-place">{place(ahead)}</p>'
+    )

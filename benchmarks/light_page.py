@@ -118,9 +118,13 @@ class LightPage:
         begun = time.monotonic()
         while not what(self):
             if time.monotonic() - begun > seconds or not self._thread.is_alive():
-                raise Gone(f"{words or 'it'} did not come within {seconds:.0f} s; {self.fault} {self.html()[-800:]}")
+                raise Gone(f"{words or 'it'} did not come within {seconds:.0f} s; {self.fault} {self._said()}")
             time.sleep(TICK_SECONDS)
         return time.monotonic() - begun
+
+    def _said(self) -> str:
+        """What a person would look at first: what failed, what runs, what was sent last."""
+        return f"{self.exceptions[-3:]} {self.html()[-400:]} {list(self.trace)[-25:]}"
 
     def _send(self, key: str, **value: Any) -> None:
         found = self._widget(key)
