@@ -24,7 +24,7 @@ from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Own, Permit, as_imported
 from profiler.plausible import printable
 from profiler.rescue import rescue
 from profiler.run import DeviceInfo, Measurement, Run
-from profiler.store import StoreError, save, write_atomically
+from profiler.store import RunRefused, StoreError, save, write_atomically
 from profiler.trace_plan import plan_trace
 from profiler.workload import CPU, Workload
 
@@ -250,6 +250,8 @@ def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
 def _save(run: Run, folder: Path) -> str:
     try:
         save(run, folder)
+    except RunRefused:
+        raise  # and would be elsewhere
     except StoreError as fault:
         raise rescue(run, fault) from fault
     return run.id

@@ -21,6 +21,10 @@ class StoreError(OSError):
     """A Run that could not be written or read; the message is a sentence with the reason."""
 
 
+class RunRefused(StoreError):
+    """A Run that no file may hold, whatever the disk."""
+
+
 @dataclass(frozen=True)
 class Listing:
     """What a folder holds: files of Runs, newest first, and a sentence for every file that is not one."""
@@ -89,7 +93,7 @@ def readable(run: Run) -> Run:
     whole = tuple(m for m in run.measurements if m.launch is None)
     less = replace(run, measurements=(*whole, *reasons), kernels=(), spans=(), memory=None)
     if _why_unreadable(less) is not None:
-        raise StoreError(f"The Run of {run.workload.kernel} is not saved: {fault} Please report this line.")
+        raise RunRefused(f"The Run of {run.workload.kernel} is not saved: {fault} Please report this line.")
     return less
 
 
