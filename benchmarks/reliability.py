@@ -24,7 +24,7 @@ import typer
 from benchmarks.worker_faults import FAULTS
 from benchmarks.worker_scene import PATIENCE, Fault, NotHere, Scene, outcome_of
 from benchmarks.worker_storm import next_run, storm
-from profiler.doctor import default_device
+from profiler.present import default_device
 from profiler.store import load
 from profiler.worker import Worker
 from profiler.workload import CPU
