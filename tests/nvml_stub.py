@@ -33,12 +33,16 @@ class Driver:
         os.replace(fresh, self.control)
 
     def remove(self) -> None:
-        """The library is not there, for processes that have not loaded it."""
+        """The library cannot be loaded, by processes that have not done so.
+
+        Were the file missing, a host with a driver would find the driver's own.
+        """
         self.library.rename(self.library.with_suffix(".away"))
+        self.library.write_bytes(b"no library")
 
     def restore(self) -> None:
         """It is there again."""
-        self.library.with_suffix(".away").rename(self.library)
+        self.library.with_suffix(".away").replace(self.library)
 
 
 def build(folder: Path) -> Driver:
