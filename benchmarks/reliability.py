@@ -2,13 +2,14 @@
 
 python -m benchmarks.reliability [--device cpu|cuda:0] [--json FILE] [--blows N]
 
-Faults take about a minute on a GPU or an idle CPU and end after LIMIT_SECONDS. --blows adds as many blows at random
+Faults take about a minute on a GPU or an idle CPU, and END_SECONDS at most. --blows adds as many blows at random
 moments, each within a few seconds. Exit code 1 where anything was not as it should be.
 """
 
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ from profiler.worker import Worker
 from profiler.workload import CPU
 
 LIMIT_SECONDS = 130.0  # after which no further fault is begun
+END_SECONDS = 145  # after which the one that was begun is given up
 NEXT_SECONDS = 10.0  # in which the next Run should be there
 COLUMNS = ("fault", "what was done", "the sentence that was seen", "s until the next good Run", "Runs lost")
 
@@ -61,6 +63,8 @@ def main(
 ) -> None:
     """Print a line for each fault as it is over, then what was not as it should be."""
     begun = time.monotonic()
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"A fault was not over after {END_SECONDS} s."))
+    signal.alarm(END_SECONDS)
     with _stage(device or default_device()) as scene:
         facts = _facts(scene)
         print(", ".join(facts.values()), "\n", flush=True)
@@ -69,6 +73,7 @@ def main(
         for row in _rows(scene, begun):
             rows.append(row)
             print(row.line(), flush=True)
+        signal.alarm(0)
         problems = [f"{row.fault}: {problem}" for row in rows for problem in row.problems]
         produced = [row for row in rows if row.seconds is not None]
         slowest = max((row.seconds or 0.0 for row in produced), default=0.0)
@@ -117,6 +122,9 @@ def _row(fault: Fault, scene: Scene) -> Row:
         found = outcome_of(fault, scene)
     except NotHere as reason:
         return Row(fault.name, fault.done, f"not brought about here: {reason}")
+    except Exception as error:  # the other rows are wanted all the same
+        broke_off = f"{type(error).__name__}: {error}"
+        return Row(fault.name, fault.done, f"it broke off ({broke_off})", problems=(broke_off,))
     late = (f"the next Run took {found.seconds:.1f} s",) if found.seconds > NEXT_SECONDS else ()
     return Row(fault.name, fault.done, found.sentence, found.seconds, found.runs_lost, (*found.problems, *late))
 
