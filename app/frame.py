@@ -1,7 +1,8 @@
 """The frame around every page: brand, device line, navigation, the form, the running Job and one notice."""
 
+import gc
 import logging
-from functools import partial
+from functools import cache, partial
 from html import escape
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ def show() -> None:
     st.set_page_config("Bytescope", ICON, layout="wide", initial_sidebar_state="auto")
     page.style_sheet()
     views = {view.__name__.rpartition(".")[2]: view for view in all_views()}
+    _settle()
     pages = {name: _page(view, index == 0) for index, (name, view) in enumerate(views.items())}
     st.session_state.pages = pages
     chosen = st.navigation(list(pages.values()), position="hidden")
@@ -54,6 +56,17 @@ def show() -> None:
         with st.container(key="bs-open"):
             page.message("info" if not asked.is_open else "error", warning)
     chosen.run()
+
+
+@cache
+def _settle() -> None:
+    """Leave what was imported out of every later collection of garbage; once in a process.
+
+    Streamlit collects after each script run, every poll of a progress line too: among 140,000 objects of modules that
+    took 40 ms and more of the one thread that all sessions share.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _page(view: ModuleType, is_first: bool) -> st.Page:

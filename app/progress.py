@@ -7,12 +7,13 @@ from profiler.child import WAIT
 from profiler.worker import JobStatus
 
 POLL_SECONDS = 0.4
+QUEUED_POLL_SECONDS = 1.0  # of a Job that others come before: many may wait
 
 
 def draw() -> None:
     """Follow the session's Job until it is over; nothing where none runs."""
-    if session.job() is not None:
-        st.fragment(_follow, run_every=POLL_SECONDS)()
+    if (job := session.job()) is not None:
+        st.fragment(_follow, run_every=QUEUED_POLL_SECONDS if job.status().ahead else POLL_SECONDS)()
 
 
 def words(status: JobStatus) -> str:

@@ -30,7 +30,7 @@ def others(count: int) -> str:
 
 def place(ahead: int) -> str:
     """The place of a Job with so many before it, in words."""
-    return f"Number {ahead + 1} in the queue: {ahead} {'Job is' if ahead == 1 else 'Jobs are'} before yours"
+    return f"Number {ahead + 1} in the queue: {ahead} {'Job' if ahead == 1 else 'Jobs'} before yours"
 
 
 def place_html(ahead: int, seconds: float) -> str:

@@ -266,10 +266,10 @@ def test_the_page_shows_the_place_in_the_queue(worker: FakeWorker) -> None:
     at.button(key="run").click().run()
     worker.jobs[0].now = JobStatus(kernel="flash", ahead=2, seconds=12.4)
     at.run()
-    assert "<time>12 s</time>" in html(at) and "Number 3 in the queue: 2 Jobs are before yours<" in html(at)
+    assert "<time>12 s</time>" in html(at) and "Number 3 in the queue: 2 Jobs before yours<" in html(at)
     worker.jobs[0].now = JobStatus(kernel="flash", ahead=1)
     at.run()
-    assert "Number 2 in the queue: 1 Job is before yours<" in html(at)
+    assert "Number 2 in the queue: 1 Job before yours<" in html(at)
     assert at.button(key="stop")
 
 

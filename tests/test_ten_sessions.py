@@ -14,7 +14,7 @@ from benchmarks.server import Server
 from profiler.store import load
 
 PATIENCE = 120.0
-PLACE = re.compile(r"Number (\d+) in the queue: (\d+) Jobs? (?:is|are) before yours")
+PLACE = re.compile(r"Number (\d+) in the queue: (\d+) Jobs? before yours")
 
 
 @pytest.fixture
