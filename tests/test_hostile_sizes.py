@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 
 from tests.hostile import require_sentence
-from tests.large_inputs import NCU_FILES, RUN_FILES
+from tests.large_inputs import MOST_CELLS, NCU_FILES, RUN_FILES
 
 ROOT = Path(__file__).parents[1]
 # Of this process's time. On the machine of docs/reliability.md the longest takes a third of it; others are slower.
 MOST_SECONDS = 15.0
 MOST_MIB = 1_100
-GOOD = {"a good file": " Runs", "one number": "1 Runs", "ncu: lines after": "Run", "a project of 1 TiB": "Project"}
+GOOD = {
+    "a good file": " Runs",
+    "one number": "1 Runs",
+    "ncu: lines after": "Run",
+    MOST_CELLS: "Run",
+    "a project of 1 TiB": "Project",
+}
 
 
 @pytest.fixture(scope="module")
