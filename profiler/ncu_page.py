@@ -18,7 +18,7 @@ from profiler.ncu_number import COMMA, POINT, decimal_signs, number
 from profiler.plausible import printable
 
 MAX_BYTES = 64 * 2**20
-MOST_COLUMNS, MOST_KERNELS, MOST_CELLS = 10_000, 100_000, 3_000_000
+MOST_COLUMNS, MOST_KERNELS, MOST_CELLS = 10_000, 100_000, 2_000_000
 BEGIN = re.compile(r'\n"?ID"?,')
 QUOTED_LINES = re.compile(r'(?:\n"[^\n]*+)++')
 LARGEST = 1e18  # bytes, or seconds; no counter of one kernel reaches it

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from profiler.store import StoreError, load
 from profiler.sweep import PLAN, read_plan
 from tests.fake_runs import SMALL, SMALL_TILE, flash_run, naive_run
 
+MOST_CELLS, PASSES = "ncu: as many cells as may be", 980
 SPARE = 2**30
 LARGE = MAX_FILE_BYTES - 1024
 ASKED = Asked(AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16"))
@@ -120,6 +122,12 @@ NCU_FILES: dict[str, Callable[[], str]] = {
     "ncu: cells": lambda: rows(
         f"{NCU_HEAD}{WIDE}", f"{NCU_UNITS}{WIDE}", lambda i: f'"{i}","k","1","2"' + '"1,234",' * 1_000, 8_000
     ),
+    MOST_CELLS: lambda: rows(
+        f"{NCU_HEAD}{WIDE}",
+        f"{NCU_UNITS}{WIDE}",
+        lambda i: f'"{i}","k","1","2"' + "".join(f',"{1 + (i + j) % 999},{i % 1000:03}"' for j in range(1_000)),
+        PASSES,
+    ),
     "ncu: lines after": lambda: filled(f'{NCU_HEAD}\n{NCU_UNITS}\n"0","k","1","2"', "\n", "\n"),
     "ncu: returns": lambda: filled("", "\r", "\n"),
     "ncu: quotes": lambda: filled(f"{NCU_HEAD}\n", '"', "\n"),
@@ -139,15 +147,20 @@ def tried(name: str, work: Callable[[], object]) -> dict[str, Any]:
     return {"name": name, "said": said, "seconds": round(seconds, 2), "peak": peak}
 
 
-def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each with its name; what it reads is made and forgotten before the next."""
+def cases(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each with its name, those alone whose files are wanted; what it reads is made and forgotten before the next."""
     for name, make in RUN_FILES.items():
+        if name not in wanted:
+            continue
         text = make().encode()
         assert len(text) <= MAX_FILE_BYTES, name
         yield name, lambda text=text: from_json(text)  # type: ignore[misc]
     for name, make in NCU_FILES.items():
+        if name not in wanted:
+            continue
         text = make().encode()
-        yield name, lambda text=text: imported(read(text), ASKED)  # type: ignore[misc]
+        asked = replace(ASKED, passes=PASSES) if name == MOST_CELLS else ASKED
+        yield name, lambda text=text, asked=asked: imported(read(text), asked)  # type: ignore[misc]
         yield f"{name}, our own", lambda text=text: parse(text.decode(), METRICS)  # type: ignore[misc]
     for name in ("sparse.json", PLAN, FILE):
         with (folder / name).open("wb") as file:
@@ -158,13 +171,12 @@ def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def main() -> None:
-    """Try all, or those whose names are given."""
+    """Try all, or those files whose names are given, and what is larger than any file."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE, used + SPARE))
     with tempfile.TemporaryDirectory() as folder:
-        for name, work in cases(Path(folder)):
-            if not sys.argv[1:] or name in sys.argv[1:]:
-                print(json.dumps(tried(name, work)), flush=True)
+        for name, work in cases(Path(folder), sys.argv[1:] or [*RUN_FILES, *NCU_FILES]):
+            print(json.dumps(tried(name, work)), flush=True)
 
 
 if __name__ == "__main__":
