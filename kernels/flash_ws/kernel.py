@@ -171,8 +171,10 @@ def grid(problem: AttentionProblem) -> tuple[int]:
 
 
 def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> int:
-    """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once."""
-    return resident_programs(launches(problem, tile)[0].compile()) if tile.order == SAWTOOTH else 1
+    """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once; one where there is no GPU."""
+    if tile.order != SAWTOOTH or torch.device(device).type == "cpu":
+        return 1
+    return resident_programs(launches(problem, tile)[0].compile())
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
