@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from app import own_kernels
 from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.problem import LONGEST_FIRST, ORDERS, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from kernels.row_walk import RowWalk
+from profiler import list_command
 from profiler.device import GPUS, cpu_device
 from tests.attention_cases import T16
 from tests.seen_rows import walk_of
@@ -173,3 +175,21 @@ def test_it_is_offered_only_where_something_of_it_runs() -> None:
     assert "flash_ws" not in own_kernels.run_on(older)
     unknown = replace(gpu, compute_capability=None)
     assert "flash_ws" in own_kernels.run_on(unknown)
+
+
+@pytest.mark.parametrize(("capability", "here"), [(None, False), ((8, 0), False), ((9, 0), True)])
+def test_the_list_offers_it_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    capability: tuple[int, int] | None,
+    here: bool,
+) -> None:
+    gpu = replace(cpu_device(), device="cuda:0", name="a GPU", compute_capability=capability)
+    gpu = replace(gpu, shared_memory_per_block=H200.shared_memory_per_block)
+    monkeypatch.setattr(list_command, "detect", lambda: () if capability is None else (gpu,))
+    list_command.list_saved([tmp_path])
+    said = " ".join(capsys.readouterr().out.split())
+    offered = said.split("Kernels: ")[1].split(" Not here: ")[0]
+    assert ("flash_ws" in offered, "Not here: flash_ws. " in said) == (here, not here)
+    assert here or ("for which Triton has no interpreter" if capability is None else "a GPU has 8.0") in said
