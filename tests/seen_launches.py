@@ -71,13 +71,12 @@ def is_same(kernel: Any, problem: AttentionProblem, tile: TileConfig) -> list[bo
     return same
 
 
-def is_taken(kernel: Any, problem: AttentionProblem) -> bool:
-    """Whether the kernel runs the problem on the GPU that is compiled for, had that any amount of shared memory."""
-    gpu = replace(GPUS["h200"].limits, shared_memory_per_block=2**30)
+def can_be_made(kernel: Any, problem: AttentionProblem) -> bool:
+    """Whether there are arguments for the problem: a kernel for one GPU alone has none for what it refuses there."""
     try:
-        kernel.refuse(problem, kernel.cut(problem, TILE), gpu)
+        kernel.refuse(problem, kernel.cut(problem, TILE), GPUS["h200"].limits)
     except Refused:
-        return False
+        return not kernel.why_not_on(None)
     return True
 
 
@@ -108,7 +107,7 @@ def main() -> None:
     same = {}
     for kernel in (kernel for kernel in all_kernels().values() if kernel.is_triton):
         for problem, order in product(PROBLEMS, kernel.orders):
-            if (problem.causal or order != LONGEST_FIRST) and is_taken(kernel, problem):
+            if (problem.causal or order != LONGEST_FIRST) and can_be_made(kernel, problem):
                 cut = kernel.cut(problem, replace(TILE, order=order))
                 same[f"{kernel.name} {problem.label} {order}"] = is_same(kernel, problem, cut)
     print(json.dumps({"same": same, "waves": waves(), "kinds": kinds()}))
