@@ -197,7 +197,7 @@ def _fields(default: str) -> None:
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
     titles = own_kernels.titles()
-    st.pills("kernels", list(titles), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
+    st.pills("kernels", _kernels(), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
     if project().fault:
         page.message("error", project().fault)
     on_cpu = values()["device"] == CPU
@@ -209,6 +209,13 @@ def _fields(default: str) -> None:
         st.number_input(LABELS["timeout"], **options("timeout"), step=10.0)
         _numbers("repeats", "seed")
         _numbers("trace_head", "trace_row")
+
+
+def _kernels() -> list[str]:
+    """Kernels that the chosen device runs, and those that are chosen all the same: of them a sentence says why not."""
+    running, chosen = own_kernels.run_on(devices()[str(values()["device"])]), values()["kernels"]
+    kept = chosen if isinstance(chosen, list | tuple) else ()
+    return [name for name in own_kernels.offered() if name in running or name in kept]
 
 
 def _numbers(*names: str) -> None:
@@ -253,8 +260,8 @@ HELP = {
     "window": "Each query sees only keys less than this many positions away; empty: no window.",
     "BLOCK_M": "Queries of one tile: what one program keeps on chip.",
     "BLOCK_N": "Keys and values of one tile: what streams past.",
-    "order": "Of programs and of their KV tiles, for flash. linear: rising. sawtooth: every second wave scans K and V "
-    "backwards. longest_first, for causal: programs in falling length.",
+    "order": "Of programs and of their KV tiles, for the flash kernels. linear: rising. sawtooth: every second wave "
+    "scans K and V the other way. longest_first, for causal: programs in falling length.",
     "trace_head": "The head whose m, l, alpha and |acc| are recorded.",
     "trace_row": "The query whose rows are recorded; empty: the last.",
 }

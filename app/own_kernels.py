@@ -5,15 +5,25 @@ from functools import cache
 
 from kernels.base import AttentionKernel, all_kernels
 from kernels.own import is_own, kernel_named
+from profiler.device import limits
 from profiler.own_kernel import Permit
 from profiler.project import FILE, project
-from profiler.workload import Workload
+from profiler.run import DeviceInfo
+from profiler.workload import CPU, Workload
 
 
 @cache
 def offered() -> dict[str, AttentionKernel]:
     """What the form offers, by name."""
     return {**all_kernels(), **{name: kernel_named(name) for name in project().own}}
+
+
+def run_on(device: DeviceInfo) -> dict[str, AttentionKernel]:
+    """Those of them of which something may run on a device."""
+    gpu = limits(device)
+    if gpu is None and device.device != CPU:  # what one CTA may use on it is not known
+        return offered()
+    return {name: kernel for name, kernel in offered().items() if not kernel.why_not_on(gpu)}
 
 
 def titles() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +72,10 @@ class _Scans:
         """The scans of a whole launch; the heads that share K and V stand in one row."""
         program = np.arange(walk.total_programs)
         p, sweep = program % walk.programs, np.arange(walk.sweeps)[:, None]
-        backward = program // walk.wave % 2 == 1 if walk.wave else np.zeros(len(program), dtype=bool)
+        backward = walk.backward(program)
         took = found.took / walk.sweeps
         begin = found.start + sweep * took
-        parts = (begin, begin + took, walk.first[p], walk.last[p], backward)
+        parts: tuple[NDArray[Any], ...] = (begin, begin + took, walk.first[p], walk.last[p], backward)
         group = walk.grid.problem.group * walk.programs
         return cls(*(np.broadcast_to(part, begin.shape).reshape(-1, group) for part in parts))
 

@@ -33,6 +33,8 @@ KERNEL = {
     "query_tiled": "#7B5EA7",
     "flash_kv_outer": "#4D7F3A",
     "flash": "#0B7A75",
+    "flash_tma": "#147A4B",
+    "flash_ws": "#B0476A",
     "split_kv": "#2C6DA3",
 }
 LIBRARY = "#829AB1"
@@ -46,6 +48,8 @@ _ON_DARK = {
     "#9A6A1F": "#C79440",
     "#7B5EA7": "#A98BD6",
     "#4D7F3A": "#7BB264",
+    "#147A4B": "#4FB485",
+    "#B0476A": "#D6819D",
     "#2C6DA3": "#5C9DD3",
     "#52606D": "#B8C4CE",
 }

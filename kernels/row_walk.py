@@ -18,7 +18,9 @@ class RowWalk(Walk):
     """Program p of a (batch, head) owns Q tile q_tile[p] and visits what the mask leaves of its share of KV tiles.
 
     The share is [share_first[p], share_last[p]). With `wave` w, every second w programs of the launch go backwards
-    (sawtooth); 0 means that all go forwards. `sweeps` is 1 where K and V of a tile are read together, 2 where all K
+    (sawtooth); 0 means that all go forwards. With `descending` it is the other way round. `section` (batch, head) are
+    launched side by side: the first program of each, then the second of each; their numbers are still those of one
+    (batch, head) after the other. `sweeps` is 1 where K and V of a tile are read together, 2 where all K
     tiles come first and then all V tiles. `at_end` is what a program writes when it is done, bytes for each of its
     rows by tensor.
     """
@@ -30,6 +32,8 @@ class RowWalk(Walk):
     at_end: Mapping[str, int]
     wave: int = 0
     sweeps: int = 1
+    descending: bool = False
+    section: int = 1
     first: Int64Array = field(init=False)
     last: Int64Array = field(init=False)
 
@@ -60,7 +64,17 @@ class RowWalk(Walk):
 
     def is_backward(self, program: int) -> bool:
         """Whether a program, counted over the whole launch, goes from its last KV tile to its first."""
-        return self.wave > 0 and program // self.wave % 2 == 1
+        return bool(self.backward(np.array(program)))
+
+    def backward(self, program: Int64Array) -> NDArray[np.bool_]:
+        """is_backward of each of these programs."""
+        turned = (program // max(self.wave, 1) % 2 == 1) & (self.wave > 0)
+        return np.asarray(turned ^ self.descending)
+
+    def launch_order(self) -> Int64Array:
+        """The numbers of all programs of the launch in the order in which they are launched, int64 [total_programs]."""
+        number = np.arange(self.total_programs).reshape(-1, self.section, self.programs)
+        return np.asarray(number.transpose(0, 2, 1).reshape(-1))
 
     def tile_of(self, program: int, step: int) -> tuple[int, int | None]:
         """See Walk."""
@@ -164,8 +178,7 @@ class RowWalk(Walk):
 
     def _backward(self, batch_head: int) -> NDArray[np.bool_]:
         """Which programs of a (batch, head) go backwards, bool [programs]; is_backward of each."""
-        ids = batch_head * self.programs + np.arange(self.programs)
-        return np.asarray(ids // max(self.wave, 1) % 2 == 1) & (self.wave > 0)
+        return self.backward(batch_head * self.programs + np.arange(self.programs))
 
     def _swept(self, batch_head: int, done: Int64Array, sweep: int) -> tuple[Int64Array, Int64Array]:
         """The range of KV tiles that each program has read in its sweep over K (0) or, if that is another one, V."""

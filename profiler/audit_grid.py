@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from kernels.base import all_kernels
-from kernels.problem import AttentionProblem, TileConfig
+from kernels.base import AttentionKernel, all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler.admission import needs
 from profiler.codec import encode
 from profiler.workload import CPU, Workload, workloads
@@ -112,10 +112,21 @@ def interpreted_subjects(quick: bool = False) -> tuple[Subject, ...]:
     some = shapes[:: -(-len(shapes) // QUICK_INTERPRETED)]
     found = [workload for shape in (some if quick else shapes) for workload in _interpreted(("flash",), *shape)]
     if not quick:
-        others = tuple(name for name, kernel in all_kernels().items() if kernel.is_triton and name != "flash")
-        every = (workload for shape in some for workload in _interpreted(others, *shape))
-        found += [workload for workload in every if needs(workload).tile_steps <= MOST_INTERPRETED_STEPS]
+        others = [kernel for kernel in all_kernels().values() if kernel.is_triton and kernel.name != "flash"]
+        for problem, tile in some:
+            taking = tuple(kernel.name for kernel in others if _is_interpreted(kernel, problem, tile))
+            every = _interpreted(taking, problem, tile) if taking else ()
+            found += [workload for workload in every if needs(workload).tile_steps <= MOST_INTERPRETED_STEPS]
     return tuple(map(Subject, found))
+
+
+def _is_interpreted(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig) -> bool:
+    """Whether the interpreter runs the kernel on the problem."""
+    try:
+        kernel.refuse(problem, kernel.cut(problem, tile), None)
+    except Refused:
+        return False
+    return True
 
 
 def _interpreted(kernels: tuple[str, ...], problem: AttentionProblem, tile: TileConfig) -> tuple[Workload, ...]:

@@ -15,6 +15,7 @@ from kernels.base import all_kernels
 from kernels.problem import LINEAR
 from profiler.catalogue import Stored, catalogue
 from profiler.codec import encode
+from profiler.device import detect, limits
 from profiler.run import Measurement
 from profiler.show import spell
 from profiler.store import StoreError, printable_name, runs_folder, shown_path
@@ -42,7 +43,12 @@ def list_saved(
         print(json.dumps({"kernels": list(all_kernels()), "runs": [_line(run) for run in chosen]}))
         return
     console = Console()
-    console.print("Kernels: " + ", ".join(all_kernels()))
+    here = (None, *(limits(gpu) for gpu in detect()))
+    absent = [kernel for kernel in all_kernels().values() if all(kernel.why_not_on(gpu) for gpu in here)]
+    console.print("Kernels: " + ", ".join(name for name, kernel in all_kernels().items() if kernel not in absent))
+    for kernel in absent:
+        # The last device is the one that comes nearest: a GPU where there is one.
+        console.print(f"Not here: {kernel.name}. {kernel.why_not_on(here[-1])}")
     console.print(_table(chosen, ", ".join(map(str, places or [runs_folder()]))))
 
 

@@ -54,13 +54,14 @@ def traced_accesses() -> Iterator[AccessTrace]:
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
     # Plain and descriptor accesses all pass through these two.
-    def traced_load(self: Any, ptrs: Any, mask: Any, *rest: Any) -> Any:
+    # Accesses by descriptor give the mask as a bare array, and what follows it by name.
+    def traced_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         trace.note(self.grid_idx[0], "read", ptrs, mask)
-        return load(self, ptrs, mask, *rest)
+        return load(self, ptrs, mask, *rest, **named)
 
-    def traced_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    def traced_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         trace.note(self.grid_idx[0], "write", ptrs, mask)
-        return store(self, ptrs, value, mask, *rest)
+        return store(self, ptrs, value, mask, *rest, **named)
 
     InterpreterBuilder.create_masked_load = traced_load
     InterpreterBuilder.create_masked_store = traced_store

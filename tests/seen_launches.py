@@ -15,8 +15,9 @@ from triton.runtime import driver
 from triton.runtime.jit import MockTensor
 
 from kernels.base import all_kernels
-from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from profiler.compiling import AbsentGpu
+from profiler.device import GPUS
 
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 TILE = TileConfig(64, 32)
@@ -70,6 +71,15 @@ def is_same(kernel: Any, problem: AttentionProblem, tile: TileConfig) -> list[bo
     return same
 
 
+def can_be_made(kernel: Any, problem: AttentionProblem) -> bool:
+    """Whether there are arguments for the problem: a kernel for one GPU alone has none for what it refuses there."""
+    try:
+        kernel.refuse(problem, kernel.cut(problem, TILE), GPUS["h200"].limits)
+    except Refused:
+        return not kernel.why_not_on(None)
+    return True
+
+
 def waves() -> int:
     """Of how many kinds the code of sawtooth is, for waves of one program, of 264, of 528."""
     from kernels.flash.kernel import flash_forward, launch_arguments
@@ -97,7 +107,7 @@ def main() -> None:
     same = {}
     for kernel in (kernel for kernel in all_kernels().values() if kernel.is_triton):
         for problem, order in product(PROBLEMS, kernel.orders):
-            if problem.causal or order != LONGEST_FIRST:
+            if (problem.causal or order != LONGEST_FIRST) and can_be_made(kernel, problem):
                 cut = kernel.cut(problem, replace(TILE, order=order))
                 same[f"{kernel.name} {problem.label} {order}"] = is_same(kernel, problem, cut)
     print(json.dumps({"same": same, "waves": waves(), "kinds": kinds()}))

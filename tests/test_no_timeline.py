@@ -16,7 +16,8 @@ def test_each_reason_has_its_sentence() -> None:
     work = Workload("flash", long, TileConfig(16, 64), "cuda:0", trace=TraceRequest())
     many = dataclasses.replace(flash, workload=work)
     naive, cpu = fake_runs.naive_run(), fake_runs.cpu_run()
-    others = "row_streaming, query_tiled, flash_kv_outer, flash or split_kv on a GPU, or open a recorded H200 run."
+    named = "row_streaming, query_tiled, flash_kv_outer, flash, flash_tma, flash_ws or split_kv"
+    others = f"{named} on a GPU, or open a recorded H200 run."
     nothing_noted = "Naive has no timeline, since its programs do not note when they start and end"
     assert why_no_timeline([naive]) == f"{nothing_noted}: run {others}"
     assert why_no_timeline([naive, many, cpu]) == (

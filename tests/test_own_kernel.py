@@ -122,7 +122,7 @@ def test_a_file_cannot_name_a_schedule_that_is_none(kernel: str, like: str, sent
 
 
 def test_schedules_that_an_own_kernel_may_have_are_tiled_and_of_one_launch() -> None:
-    ones = ("row_streaming", "query_tiled", "flash_kv_outer", "flash")
+    ones = ("row_streaming", "query_tiled", "flash_kv_outer", "flash", "flash_tma", "flash_ws")
     assert [like for like in likes() if " " not in like] == [*ones]
     assert "flash without lse" in likes() and "flash_kv_outer without lse" not in likes()
     tile = TileConfig(16, 32)

@@ -326,13 +326,30 @@ def test_closing_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert pids and all_gone(pids)
 
 
+def test_gluon_is_compiled_for_hopper_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve warps for the nine that there are, and nothing spilled at 168 registers; for others one sentence."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    problem = AttentionProblem(1, 2, 2, 300, 300, 64, "float16")
+    (tile,) = (one.tile for one in configurations("flash_ws", problem, [TILE], [(9, 0)]))
+    chosen = [Configuration("flash_ws", problem, tile, capability) for capability in ((9, 0), (8, 0), (10, 0))]
+    found = {one.configuration.compute_capability: one for one in compile_all(chosen)}
+    (launch,) = found[9, 0].launches
+    assert (launch.num_warps, launch.registers, launch.spill_bytes, launch.programs) == (12, 168, 0, 6)
+    # Q, and three tiles of 128 keys each of K and of V, in rows of 128 B; the barriers on top.
+    assert 0 < launch.shared_memory - 128 * (128 + 2 * 3 * 128) < 1024
+    for other in ((8, 0), (10, 0)):
+        assert (
+            found[other].is_refused and "written for the warp groups of compute capability 9.0" in found[other].reason
+        )
+
+
 def test_what_is_compiled_ahead_is_what_a_launch_looks_for() -> None:
     """By the JIT's own binder, with the tensors of a real forward; see tests/seen_launches.py."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     words = [sys.executable, "-m", "tests.seen_launches"]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
-    assert len(seen["same"]) == 19
+    assert len(seen["same"]) == 28
     assert {name: same for name, same in seen["same"].items() if not all(same)} == {}
     assert (seen["waves"], seen["kinds"]) == (1, 4)
 

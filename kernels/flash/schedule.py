@@ -1,54 +1,19 @@
 """Flash attention: one launch; each program owns a Q tile and streams the KV tiles its mask lets it see."""
 
-from kernels.on_chip import tiled
-from kernels.problem import (
-    FLOAT32_BYTES,
-    LINEAR,
-    LONGEST_FIRST,
-    SAWTOOTH,
-    AttentionProblem,
-    Refused,
-    TileConfig,
-    require_a_tile,
-)
-from kernels.row_walk import RowWalk
-from kernels.schedule import Launch, Schedule
-from kernels.sectors import whole_sectors
-from kernels.tile_grid import TileGrid
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.schedule import Schedule
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, streamed_kv
 
-ORDERS = (LINEAR, SAWTOOTH, LONGEST_FIRST)
+__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule"]
+
+cut = in_any_order
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
-    """FlashAttention-2: Q is read once, K and V once for each Q tile, O and LSE are written once.
-
-    linear launches the Q tiles in rising order and scans K and V forwards. sawtooth scans backwards in every second
-    wave; a wave is one program here, as where programs run one at a time (see Schedule.with_wave for a GPU's).
-    longest_first launches the last Q tile first.
-    """
-    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
-    at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
-    walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
-    stages = tile.num_stages
-    streams = f"one step, {stages} in flight" if stages > 1 else "one step"
-    held = tiled(problem, tile.BLOCK_M, tile.BLOCK_N, "all steps", streams, "all steps")
-    return Schedule("flash", problem, (Launch.of_walk("flash", walk, held),))
-
-
-def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
-    """The tile as it is. Raises Refused for longest_first where all programs are equally long."""
-    require_a_tile(tile)
-    if tile.order == LONGEST_FIRST and not problem.causal:
-        raise Refused(
-            f"{LONGEST_FIRST} launches the programs with most KV tiles first, and without a causal mask no order of Q "
-            f"tiles is one of falling length; choose {LINEAR} or {SAWTOOTH}, or causal."
-        )
-    return tile
+    """See kernels.streamed_kv."""
+    return streamed_kv("flash", problem, tile)
 
 
 def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
-    """The compulsory bytes, and the requested bytes in whole sectors: what is asked for crosses at most once.
-
-    What a program spills comes on top.
-    """
-    return problem.compulsory_bytes, whole_sectors(problem, schedule(problem, tile))
+    """See kernels.streamed_kv.requested_at_most."""
+    return requested_at_most(schedule(problem, tile))

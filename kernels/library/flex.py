@@ -12,9 +12,9 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 from triton.runtime.errors import OutOfResources
 
+from kernels.finite_values import kept_out, zeros
 from kernels.library.far_rows import require_near_rows
 from kernels.library.flex_mask import flex_mask
-from kernels.library.hidden_values import kept_out, zeros
 from kernels.library.schedule import FLEX
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.run import LaunchHook, Output

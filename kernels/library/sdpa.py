@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kernels.finite_values import kept_out, zeros
 from kernels.library.far_rows import require_near_rows
-from kernels.library.hidden_values import kept_out, zeros
 from kernels.library.schedule import SDPA
 from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.run import Forward, LaunchHook, Output

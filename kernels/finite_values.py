@@ -1,4 +1,4 @@
-"""Values that a mask hides stay out of the result of a library that multiplies them by 0: 0 · NaN is NaN."""
+"""Values that a mask hides stay out of a result in which they are multiplied by 0: 0 · NaN is NaN."""
 
 from collections.abc import Callable
 

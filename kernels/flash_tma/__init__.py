@@ -1,0 +1,22 @@
+"""Flash attention whose tiles come by TMA: the same walk as flash, without a pointer for each element."""
+
+from kernels.base import AttentionKernel
+from kernels.flash_tma.limits import DESCRIBED_KV, refuse
+from kernels.flash_tma.schedule import ORDERS, cut, l2_sm_bounds, schedule
+
+KERNELS = (
+    AttentionKernel(
+        name="flash_tma",
+        title="Flash, TMA",
+        rung=52,
+        schedule=schedule,
+        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        refuse=refuse,
+        refuse_shared_memory=DESCRIBED_KV.refuse,
+        cut=cut,
+        orders=ORDERS,
+        has_trace=True,
+        has_timeline=True,
+        l2_sm_bounds=l2_sm_bounds,
+    ),
+)

@@ -1,0 +1,21 @@
+"""Flash attention by warps with different tasks: one copies tiles, two groups of four compute, each in its turn."""
+
+from kernels.base import AttentionKernel
+from kernels.flash_ws.limits import refuse, why_not_on
+from kernels.flash_ws.schedule import ORDERS, cut, l2_sm_bounds, schedule
+
+KERNELS = (
+    AttentionKernel(
+        name="flash_ws",
+        title="Flash, warp-specialised",
+        rung=54,
+        schedule=schedule,
+        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        refuse=refuse,
+        why_not_on=why_not_on,
+        cut=cut,
+        orders=ORDERS,
+        has_timeline=True,
+        l2_sm_bounds=l2_sm_bounds,
+    ),
+)

@@ -1,0 +1,201 @@
+"""One of the warp groups that compute, in Gluon: 64 queries against every KV tile that the producer brings.
+
+S of a tile is issued before P V of the tile before, and its softmax runs while that product does. With TAKE_TURNS the
+groups issue their products one after the other, so that one has the tensor cores while the other has the exponentials.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.flash_ws.softmax import masked, weighed
+from kernels.flash_ws.work import tiles_clear
+
+
+@gluon.jit
+def wait_for_turn(INDEX: gl.constexpr):
+    """Hardware barrier 8 + INDEX: consumer INDEX waits until the other one has arrived there; 256 threads are both."""
+    if INDEX == 0:
+        gl.inline_asm_elementwise("bar.sync 8, 256; mov.b32 $0, 0;", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1)
+    else:
+        gl.inline_asm_elementwise("bar.sync 9, 256; mov.b32 $0, 0;", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def give_turn(INDEX: gl.constexpr):
+    """Arrive where consumer INDEX waits, and go on."""
+    if INDEX == 0:
+        gl.inline_asm_elementwise(
+            "bar.arrive 8, 256; mov.b32 $0, 0;", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1
+        )
+    else:
+        gl.inline_asm_elementwise(
+            "bar.arrive 9, 256; mov.b32 $0, 0;", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1
+        )
+
+
+@gluon.jit
+def never_loop(count):
+    """A loop that is not entered, count being positive: ptxas moves no wait for a product up across a branch."""
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred never;
+        again: setp.lt.s32 never, $1, 0;
+        @!never bra over;
+        nanosleep.u32 20;
+        bra again;
+        over: mov.b32 $0, $1;
+        }""",
+        "=r,r", [count], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def start_scores(q, k_shared, stage, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr):
+    """Issue S = Q Kᵀ of the K tile in a stage."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    k = k_shared.index(stage).reshape([BLOCK_N, WIDTH])
+    zeros = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
+    return warpgroup_mma(q, k.permute((1, 0)), zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def start_values(p, v_shared, stage, acc, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, DTYPE: gl.constexpr):
+    """Issue acc + P V of the V tile in a stage; returns P as the product reads it, which must live as long."""
+    p = gl.convert_layout(p.to(DTYPE), gl.DotOperandLayout(0, acc.type.layout, 2))
+    v = v_shared.index(stage).reshape([BLOCK_N, WIDTH])
+    return warpgroup_mma(p, v, acc, is_async=True), p
+
+
+@gluon.jit
+def attend_tile(
+    q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+    acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
+    INDEX: gl.constexpr, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, MASKED: gl.constexpr, TAKE_TURNS: gl.constexpr, DTYPE: gl.constexpr,
+):  # fmt: skip
+    """Scores and softmax of tile j, while the tile before, of which p are the weights, is multiplied with its V."""
+    # P comes here as float32: as 16 bits it would be converted early, and wait for registers of a product under way.
+    mbarrier.wait(k_full.index(k_stage), k_phase)
+    if TAKE_TURNS:
+        wait_for_turn(INDEX)
+    s = start_scores(q, k_shared, k_stage, ROWS, BLOCK_N, WIDTH)
+    mbarrier.wait(v_full.index(v_stage), v_phase)
+    acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
+    if TAKE_TURNS:
+        give_turn(1 - INDEX)
+    s = warpgroup_mma_wait(1, deps=[s])
+    mbarrier.arrive(k_empty.index(k_stage))
+    if MASKED:
+        s = masked(s, j, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
+    m_i, alpha, p = weighed(s, m_i, scale, coarse, MASKED)
+    l_i = l_i * alpha + gl.sum(p, 1)
+    # The wait for P V belongs after the exponentials. LLVM would move it before them, were p and l_i not among what it
+    # hands on; ptxas would, were there no branch between.
+    never_loop(seq_len_kv)
+    acc, p_operand, p, l_i = warpgroup_mma_wait(0, deps=[acc, p_operand, p, l_i])
+    mbarrier.arrive(v_empty.index(v_stage))
+    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
+    v_stage = k_stage
+    v_phase = k_phase
+    k_stage += 1
+    if k_stage == STAGES:
+        k_stage = 0
+        k_phase ^= 1
+    return acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase
+
+
+@gluon.jit
+def consume(
+    o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
+    INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+):  # fmt: skip
+    """All KV tiles of consumer INDEX, then its rows of O and LSE."""
+    DTYPE: gl.constexpr = o_described.dtype
+    row = (tile * CONSUMERS + INDEX) * ROWS
+    clear = tiles_clear(row, seq_len_q, seq_len_kv, n_tiles, BLOCK_N, CAUSAL)
+    first = n_tiles - 1
+    if TURNS:
+        first = gl.where(backward, first, 0)
+    if TAKE_TURNS and INDEX == 1:
+        give_turn(0)
+
+    # The first tile has no tile before it.
+    mbarrier.wait(q_full.index(INDEX), 0)
+    mbarrier.wait(k_full.index(0), 0)
+    if TAKE_TURNS:
+        wait_for_turn(INDEX)
+    q = q_shared.index(INDEX).reshape([ROWS, WIDTH])
+    s = start_scores(q, k_shared, 0, ROWS, BLOCK_N, WIDTH)
+    if TAKE_TURNS:
+        give_turn(1 - INDEX)
+    s = warpgroup_mma_wait(0, deps=[s])
+    mbarrier.arrive(k_empty.index(0))
+    s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
+    m_i, _, p = weighed(s, m_i, scale, coarse, True)
+    l_i = gl.sum(p, 1)
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    acc = gl.zeros([ROWS, WIDTH], gl.float32, o_layout)
+    k_stage = 1 % STAGES
+    k_phase = 1 // STAGES
+    v_stage = 0
+    v_phase = 0
+
+    # Falling, the tiles with a mask come first; of those without a causal one only the last tile can need one, and that
+    # was the first.
+    masks = n_tiles - clear
+    if TURNS:
+        masks = gl.where(backward, masks, 0)
+    if CAUSAL:
+        for j in range(n_tiles - 2, n_tiles - 1 - masks, -1):
+            acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
+                q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, DTYPE,
+            )  # fmt: skip
+    plain = n_tiles - gl.maximum(masks, 1)
+    if TURNS:
+        plain = gl.where(backward, plain, gl.maximum(clear - 1, 0))
+    for i in range(plain):
+        acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
+            q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+            acc, m_i, l_i, p, i, row, seq_len_q, seq_len_kv, scale, coarse,
+            INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, DTYPE,
+        )  # fmt: skip
+    if TURNS:
+        # Rising, they come last.
+        for j in range(gl.maximum(clear, 1), gl.where(backward, 0, n_tiles)):
+            acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
+                q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, DTYPE,
+            )  # fmt: skip
+
+    mbarrier.wait(v_full.index(v_stage), v_phase)
+    acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
+    acc, p_operand = warpgroup_mma_wait(0, deps=[acc, p_operand])
+    # The last turn that was given to consumer 0 has no taker yet.
+    if TAKE_TURNS and INDEX == 0:
+        wait_for_turn(0)
+
+    blind = l_i == 0.0
+    lse = gl.where(blind, float("-inf"), m_i * sm_scale + gl.log(gl.where(blind, 1.0, l_i)))
+    rows = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, s.type.layout))
+    bh = (batch * heads + head).to(gl.int64)
+    gl.store(lse_ptr + bh * seq_len_q + rows, lse, mask=rows < seq_len_q)
+    # P of hidden keys is 0, so acc of a query that saw nothing is 0 already.
+    over = gl.convert_layout(1.0 / gl.where(blind, 1.0, l_i), gl.SliceLayout(1, o_layout))
+    # No product reads Q any more: O leaves through its shared memory.
+    q.store((acc * over[:, None]).to(DTYPE))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(o_described, [batch, head, row, 0], q_shared.index(INDEX))
+    tma.store_wait(0)

@@ -1,0 +1,223 @@
+"""Flash, warp-specialised: exact attention with an online softmax by warps with different tasks, one launch, forward.
+
+One program owns 128 queries of one (batch, head) and loops over the KV tiles its mask lets it see. Its warps have tasks
+of their own: one copies tiles by TMA, two groups of four have 64 queries each and compute, so that the tensor cores
+work for one group while the other has its exponentials. Written in Gluon, the language below Triton, for Hopper.
+
+Grid      (batch · heads · ⌈seq_len_q / 128⌉,), Q tiles fastest; with longest_first the last Q tile first, of up to four
+          (batch, head) side by side
+Tiles     q [128, WIDTH] stays in shared memory; k, v [BLOCK_N, WIDTH] stream through rings of STAGES tiles there, from
+          the last tile to the first, with sawtooth the other way in every second wave; s, p [128, BLOCK_N] in
+          registers, s of a step beside p of the step before; WIDTH is head_dim padded to 64, 128 or 256
+State     m_i, l_i [128], acc [128, WIDTH], float32, in registers
+Barriers  for each stage of K and of V: full, which opens when the bytes are there; empty, when both groups have
+          arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty
+HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE (equals schedule(); counters
+          test it on a GPU, and the order of the work is tested without one: Gluon has no interpreter)
+L2↔SM     at most what is requested, in whole sectors; at least the compulsory bytes (l2_sm_bounds())
+Numerics  base-2 exponentials of s · scale − m · scale in one instruction, see softmax.py; products accumulate in
+          float32; masks are −inf; rows and columns beyond a tensor are zeros; rows that attend to nothing give O = 0
+          and LSE = −inf
+Paper     Shah et al. 2024, FlashAttention-3, Algorithms 1 and 2
+"""
+
+import math
+from contextlib import nullcontext
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.described import require_describable
+from kernels.finite_values import kept_out
+from kernels.flash_ws.consumer import consume
+from kernels.flash_ws.producer import produce
+from kernels.flash_ws.schedule import BLOCK_M, CONSUMERS, ROWS, cut, section_of, width_of
+from kernels.flash_ws.work import place, tiles_seen
+from kernels.launching import (
+    TritonLaunch,
+    meta_tensors,
+    outputs,
+    require_rows,
+    resident_programs,
+    timeline_arguments,
+)
+from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.run import LaunchHook, Output, Timeline
+
+FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)
+# Of a thread: when the program starts, and after what they take from each other.
+REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS = 168, gl.constexpr(240), gl.constexpr(24)
+TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cores, are what the groups wait for
+
+
+@gluon.jit
+def note_time(pointer, program):
+    """Store the GPU's clock."""
+    now = gl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l,r", [program], dtype=gl.int64, is_pure=False, pack=1
+    )
+    gl.store(pointer + program, now)
+
+
+@gluon.jit
+def note_sm(pointer, program):
+    """Store which SM this is."""
+    sm = gl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
+    gl.store(pointer + program, sm)
+
+
+@gluon.jit
+def full_and_empty(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Barriers of so many stages: full has one arrival and bytes, empty an arrival of each who reads."""
+    full = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(COUNT):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=ARRIVALS)
+    return full, empty
+
+
+@gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])
+def flash_ws_forward(
+    q_described, k_described, v_described, o_described, lse_ptr,
+    heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, wave,
+    sm_ptr, start_ptr, end_ptr,
+    ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    TIMELINE: gl.constexpr,
+):  # fmt: skip
+    """Flash attention forward for one Q tile; see the head of this file."""
+    program = gl.program_id(0)
+    batch, head, kv_head, tile, number = place(program, heads, group, q_tiles, section, LONGEST_FIRST)
+    if TIMELINE:
+        note_time(start_ptr, number)
+    n_tiles = tiles_seen(tile, seq_len_q, seq_len_kv, ROWS * CONSUMERS, BLOCK_N, CAUSAL)
+    backward = (program // wave) % 2 == 0
+
+    q_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, 1, 1, ROWS, WIDTH], q_described.layout)
+    k_shared = gl.allocate_shared_memory(k_described.dtype, [STAGES, 1, 1, BLOCK_N, WIDTH], k_described.layout)
+    v_shared = gl.allocate_shared_memory(v_described.dtype, [STAGES, 1, 1, BLOCK_N, WIDTH], v_described.layout)
+    q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    for c in gl.static_range(CONSUMERS):
+        mbarrier.init(q_full.index(c), count=1)
+    k_full, k_empty = full_and_empty(STAGES, CONSUMERS)
+    v_full, v_empty = full_and_empty(STAGES, CONSUMERS)
+    fence_async_shared()
+
+    gl.warp_specialize(
+        [
+            (consume, (
+                o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
+                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS,
+            )),
+            (consume, (
+                o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
+                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS,
+            )),
+            (produce, (
+                q_described, k_described, v_described, q_shared, k_shared, v_shared,
+                q_full, k_full, k_empty, v_full, v_empty, batch, head, kv_head, tile, n_tiles, backward,
+                ROWS, CONSUMERS, BLOCK_N, STAGES, TURNS,
+            )),
+        ],
+        [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )  # fmt: skip
+    if TIMELINE:
+        note_sm(sm_ptr, number)
+        note_time(end_ptr, number)
+
+
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    launch: LaunchHook = nullcontext,
+    finite: bool = False,
+    prepared: int | None = None,
+    timeline: Timeline | None = None,
+) -> Output:
+    """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous.
+
+    Without `finite` and with a mask, values that are not finite are looked for, and kept out by two more passes. Raises
+    ValueError for tensors that no descriptor can hold, see kernels.described.
+    """
+    require_rows(q, k, v)
+    require_describable(q, k, v)
+    wave = prepare(problem, tile, q.device) if prepared is None else prepared
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:
+        o, lse = outputs(q)
+        arguments, constants = launch_arguments((q, k, v, o, lse), problem, tile, wave, timeline)
+        flash_ws_forward[grid(problem)](*arguments, **constants)
+        return Output(o, lse)
+
+    with launch("flash_ws"):
+        found = attend(q, k, v)
+    if finite or not problem.is_masked:
+        return found
+    return Output(kept_out(found.o, lambda *inputs: attend(*inputs).o, q, k, v), found.lse)
+
+
+def grid(problem: AttentionProblem) -> tuple[int]:
+    """One program for each Q tile of each (batch, head)."""
+    return (problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M),)
+
+
+def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> int:
+    """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once; one where there is no GPU."""
+    if tile.order != SAWTOOTH or torch.device(device).type == "cpu":
+        return 1
+    return resident_programs(launches(problem, tile)[0].compile())
+
+
+def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
+    """What forward launches, with tensors that have no memory."""
+    arguments, constants = launch_arguments(meta_tensors(problem), problem, tile)
+    return (TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem)),)
+
+
+def launch_arguments(
+    tensors: tuple[torch.Tensor, ...],
+    problem: AttentionProblem,
+    tile: TileConfig,
+    wave: int = 1,
+    timeline: Timeline | None = None,
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """What flash_ws_forward is launched or compiled with, for q, k, v, o, lse: arguments and constexprs."""
+    q, k, v, o, lse = tensors
+    tile, width = cut(problem, tile), width_of(problem)
+    scale = problem.sm_scale * math.log2(math.e)
+    arguments = (
+        described(q, ROWS, width), described(k, tile.BLOCK_N, width), described(v, tile.BLOCK_N, width),
+        described(o, ROWS, width), lse, problem.heads, problem.group, section_of(problem, tile),
+        -(-problem.seq_len_q // BLOCK_M), problem.seq_len_q, problem.seq_len_kv,
+        problem.sm_scale, scale, 2.0 ** math.floor(math.log2(scale)), wave, *timeline_arguments(lse, timeline),
+    )  # fmt: skip
+    constants: dict[str, object] = {
+        "ROWS": ROWS,
+        "CONSUMERS": CONSUMERS,
+        "BLOCK_N": tile.BLOCK_N,
+        "WIDTH": width,
+        "STAGES": tile.num_stages,
+        "CAUSAL": problem.causal,
+        "LONGEST_FIRST": tile.order == LONGEST_FIRST,
+        "TURNS": tile.order == SAWTOOTH,
+        "TAKE_TURNS": width >= TAKES_TURNS_FROM,
+        "TIMELINE": timeline is not None,
+        "num_warps": 4,  # of the first consumer; the compiler adds the other warps
+        "maxnreg": REGISTERS,
+    }
+    return arguments, constants
+
+
+def described(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+    """A tensor [batch, heads, seq_len, head_dim] in tiles [1, 1, rows, width], laid out as products want them."""
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+    return TensorDescriptor.from_tensor(tensor, [1, 1, rows, width], layout)

@@ -1,0 +1,80 @@
+"""Flash, warp-specialised: the Q tiles of flash, 128 rows each, in an order that keeps the long ones apart."""
+
+from dataclasses import replace
+
+from kernels.on_chip import REGISTERS, SHARED, Held
+from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.row_walk import RowWalk
+from kernels.schedule import Launch, Schedule
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most
+from kernels.tile_grid import TileGrid
+
+__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule"]
+
+CONSUMERS = 2  # warp groups that compute
+ROWS = 64  # of Q for each of them: the height of one warpgroup product
+BLOCK_M = CONSUMERS * ROWS
+WARPS = 4 * CONSUMERS
+# By width: keys of a tile, and tiles of K and of V that shared memory holds at once.
+BLOCK_N = {64: 128, 128: 128, 256: 64}
+STAGES = {64: 3, 128: 2, 256: 2}
+MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
+
+
+def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
+    """As flash with 128 queries a tile, whatever `tile` says, but for where programs begin and which way they scan.
+
+    Every program scans K and V from its last tile to its first, so that the tiles that need a mask come first; with
+    sawtooth every second wave scans forwards. longest_first launches the last Q tile first, of section_of heads side
+    by side: the longest programs of several heads start together, and the shortest of them fill the gaps.
+    """
+    tile = cut(problem, tile)
+    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+    at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
+    walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
+    walk = replace(walk, descending=True, section=section_of(problem, tile))
+    return Schedule("flash_ws", problem, (Launch.of_walk("flash_ws", walk, held(problem, tile)),))
+
+
+def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
+    """The one tile that the kernel has for this head_dim; only the order is a choice.
+
+    num_warps are those that compute; a warp that copies comes on top. Raises Refused for longest_first where all
+    programs are equally long.
+    """
+    width = width_of(problem)
+    return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order))
+
+
+def width_of(problem: AttentionProblem) -> int:
+    """head_dim as tiles hold it: at least the 128 bytes of one row of shared memory."""
+    return max(64, problem.padded_head_dim)
+
+
+def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
+    """How many (batch, head) are launched side by side: 1 in orders other than longest_first."""
+    if tile.order != LONGEST_FIRST:
+        return 1
+    return next(size for size in range(MOST_SIDE_BY_SIDE, 0, -1) if problem.batch * problem.heads % size == 0)
+
+
+def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
+    """What a program holds, half of the rows in each group: S of a tile is there beside P of the one before."""
+    width, dtype = width_of(problem), problem.dtype
+    q, kv, s, row = (tile.BLOCK_M, width), (tile.BLOCK_N, width), (tile.BLOCK_M, tile.BLOCK_N), (tile.BLOCK_M,)
+    streams = f"one step, {tile.num_stages} in flight"
+    return (
+        Held("Q", "q", q, dtype, SHARED, "all steps"),
+        Held("K", "k", kv, dtype, SHARED, streams),
+        Held("V", "v", kv, dtype, SHARED, streams),
+        Held("S", "s", s, "float32", REGISTERS, "one step"),
+        Held("P", "p", s, "float32", REGISTERS, "until the next step's scores are on their way"),
+        Held("acc", "acc", q, "float32", REGISTERS, "all steps"),
+        Held("m", "m", row, "float32", REGISTERS, "all steps"),
+        Held("l", "l", row, "float32", REGISTERS, "all steps"),
+    )
+
+
+def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
+    """See kernels.streamed_kv.requested_at_most."""
+    return requested_at_most(schedule(problem, tile))

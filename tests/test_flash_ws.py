@@ -1,0 +1,195 @@
+"""Flash, warp-specialised, without a GPU: its order of work against the schedule, its bytes, what it refuses."""
+
+import importlib.metadata
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import own_kernels
+from kernels.base import AttentionKernel, GpuLimits, all_kernels
+from kernels.problem import LONGEST_FIRST, ORDERS, SAWTOOTH, AttentionProblem, Refused, TileConfig
+from kernels.row_walk import RowWalk
+from profiler import list_command
+from profiler.device import GPUS, cpu_device
+from tests.attention_cases import T16
+from tests.seen_rows import walk_of
+
+KERNEL: AttentionKernel = all_kernels()["flash_ws"]
+LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
+H200, A100, B200 = (GPUS[name].limits for name in ("h200", "a100", "b200"))
+
+
+@st.composite
+def works(draw_: st.DrawFn) -> tuple[AttentionProblem, TileConfig]:
+    causal = draw_(st.booleans())
+    batch, heads, kv_heads = draw_(st.sampled_from([(1, 1, 1), (2, 3, 1), (1, 8, 2), (3, 5, 5)]))
+    queries, keys = draw_(st.integers(1, 700)), draw_(st.integers(1, 700))
+    problem = AttentionProblem(batch, heads, kv_heads, queries, max(keys, queries - 127), 64, causal=causal)
+    return problem, TileConfig(order=draw_(st.sampled_from(ORDERS if causal else ORDERS[:2])))
+
+
+@settings(max_examples=60)
+@given(works())
+def test_the_kernels_own_arithmetic_gives_the_schedules_work(work: tuple[AttentionProblem, TileConfig]) -> None:
+    """The Gluon functions themselves, run as Python for every program of the grid in its order."""
+    from kernels.flash_ws.kernel import grid
+    from kernels.flash_ws.schedule import BLOCK_M, section_of
+    from kernels.flash_ws.work import place, tiles_seen
+
+    problem, tile = work
+    tile, walk = KERNEL.cut(problem, tile), walk_of(KERNEL, *work)
+    section, longest = section_of(problem, tile), tile.order == LONGEST_FIRST
+    q_tiles = walk.grid.q_tiles
+    launched = [place.fn(p, problem.heads, problem.group, q_tiles, section, longest) for p in range(grid(problem)[0])]
+    assert [number for *_, number in launched] == walk.launch_order().tolist()
+    for batch, head, kv_head, q_tile, number in launched:
+        assert (batch * problem.heads + head, kv_head) == (number // walk.programs, head // problem.group)
+        n_tiles = tiles_seen.fn(q_tile, problem.seq_len_q, problem.seq_len_kv, BLOCK_M, tile.BLOCK_N, problem.causal)
+        scan = list(range(n_tiles)) if not walk.is_backward(number) else list(range(n_tiles - 1, -1, -1))
+        visits = [walk.tile_of(number, step) for step in range(int(walk.steps[number % walk.programs]))]
+        assert visits == [(q_tile, kv_tile) for kv_tile in scan]
+
+
+@settings(max_examples=60)
+@given(works(), st.integers(0, 1))
+def test_tiles_without_a_mask_are_the_schedules_full_ones(
+    work: tuple[AttentionProblem, TileConfig], consumer: int
+) -> None:
+    """Of each group's 64 rows: what is called clear holds no hidden score, and the next tile does."""
+    from kernels.flash_ws.schedule import ROWS
+    from kernels.flash_ws.work import tiles_clear, tiles_seen
+
+    problem, tile = work[0], KERNEL.cut(*work)
+    lo, hi = problem.visible_keys()
+    for q_tile in range(-(-problem.seq_len_q // (2 * ROWS))):
+        row = (2 * q_tile + consumer) * ROWS
+        n_tiles = tiles_seen.fn(q_tile, problem.seq_len_q, problem.seq_len_kv, 2 * ROWS, tile.BLOCK_N, problem.causal)
+        clear = tiles_clear.fn(row, problem.seq_len_q, problem.seq_len_kv, n_tiles, tile.BLOCK_N, problem.causal)
+        rows = slice(row, row + ROWS)
+        if row < problem.seq_len_q:
+            assert clear == min(int(hi[rows].min()) // tile.BLOCK_N, n_tiles) and not lo.any()
+
+
+def test_longest_first_by_hand() -> None:
+    """Six heads of three Q tiles, in sections of three: the last Q tile of heads 0, 1, 2 first."""
+    problem = AttentionProblem(2, 3, 3, 384, 384, 64, causal=True)
+    walk = walk_of(KERNEL, problem, TileConfig(order=LONGEST_FIRST))
+    assert walk.section == 3
+    order = walk.launch_order().tolist()
+    assert order[:9] == [0, 3, 6, 1, 4, 7, 2, 5, 8] and order[9] == 9
+    assert [walk.tile_of(number, 0) for number in order[:4]] == [(2, 2), (2, 2), (2, 2), (1, 1)]
+
+
+def test_sawtooth_by_hand() -> None:
+    """Four Q tiles in waves of two: programs 0 and 1 fall, 2 and 3 rise."""
+    plan = KERNEL.schedule(AttentionProblem(1, 1, 1, 512, 384, 64), TileConfig(order=SAWTOOTH)).with_wave(2)
+    walk = plan.walk
+    assert isinstance(walk, RowWalk)
+    paths = [[walk.tile_of(program, step)[1] for step in range(3)] for program in range(4)]
+    assert paths == [[2, 1, 0], [2, 1, 0], [0, 1, 2], [0, 1, 2]]
+
+
+def test_a_walk_that_falls_reads_its_last_tile_first() -> None:
+    """300 keys are tiles of 128, 128 and 44 rows of 128 B."""
+    walk = walk_of(KERNEL, AttentionProblem(1, 1, 1, 100, 300, 64), T16)
+    reads = [int(walk.bytes_until(0, np.array([done]))["k"][0][0]) for done in range(4)]
+    assert reads == [0, 44 * 128, 172 * 128, 300 * 128]
+    assert [step.kv_range for step in walk.program_steps("flash_ws", 0)] == [(256, 300), (128, 256), (0, 128)]
+
+
+def test_by_hand() -> None:
+    """1,024 programs of 128 queries; each streams K and V of its head, 2,097,152 B each."""
+    plan = KERNEL.schedule(LONG, T16)
+    assert plan.by_tensor == {
+        "q": {"read": 33_554_432, "write": 0},
+        "k": {"read": 1024 * 2_097_152, "write": 0},
+        "v": {"read": 1024 * 2_097_152, "write": 0},
+        "o": {"read": 0, "write": 33_554_432},
+        "lse": {"read": 0, "write": 524_288},
+    }
+    assert KERNEL.l2_sm_bounds is not None
+    assert KERNEL.l2_sm_bounds(LONG, T16) == (LONG.compulsory_bytes, 1024 * 2 * 2_097_152 + 2 * 33_554_432 + 524_288)
+
+
+@pytest.mark.parametrize(("head_dim", "tile"), [(16, (128, 3)), (64, (128, 3)), (96, (128, 2)), (256, (64, 2))])
+def test_the_tile_is_the_kernels_own(head_dim: int, tile: tuple[int, int]) -> None:
+    cut = KERNEL.cut(replace(LONG, head_dim=head_dim), TileConfig(32, 32, 2, 5, SAWTOOTH))
+    assert cut == TileConfig(128, tile[0], 8, tile[1], SAWTOOTH)
+    with pytest.raises(Refused, match=r"^longest_first launches the programs with most KV tiles first"):
+        KERNEL.cut(LONG, TileConfig(order=LONGEST_FIRST))
+
+
+@pytest.mark.parametrize(
+    ("problem", "gpu", "words"),
+    [
+        (
+            LONG,
+            None,
+            "is written in Gluon, for which Triton has no interpreter, .* choose flash_tma or flash, which are",
+        ),
+        (LONG, A100, "is written for the warp groups of compute capability 9.0 .* has 8.0: choose"),
+        (LONG, B200, "is written for the warp groups of compute capability 9.0 .* has 10.0: choose"),
+        (replace(LONG, dtype="float32"), H200, "multiplies 16-bit operands; choose float16 or bfloat16, or flash"),
+        (replace(LONG, window=9), H200, "has no window; choose none, or"),
+        (replace(LONG, head_dim=63), H200, "reads tiles by tensor descriptors, .* choose 64, or flash"),
+        (replace(LONG, causal=True, seq_len_kv=8064), H200, "the first 128 queries see none; choose flash_tma or"),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_run(problem: AttentionProblem, gpu: GpuLimits | None, words: str) -> None:
+    with pytest.raises(Refused, match=f"^Flash, warp-specialised .*{words}"):
+        KERNEL.refuse(problem, KERNEL.cut(problem, T16), gpu)
+
+
+def test_what_it_runs() -> None:
+    for problem in (LONG, replace(LONG, causal=True, seq_len_kv=8065), replace(LONG, head_dim=8, dtype="float16")):
+        KERNEL.refuse(problem, KERNEL.cut(problem, T16), H200)
+
+
+@pytest.mark.parametrize(("installed", "runs"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.8.0", False)])
+def test_a_triton_whose_gluon_is_another_is_named(monkeypatch: pytest.MonkeyPatch, installed: str, runs: bool) -> None:
+    monkeypatch.setattr("kernels.flash_ws.limits.version", lambda name: installed)
+    found = KERNEL.why_not_on(H200)
+    assert (found == "") is runs and (runs or f"Triton {installed} is installed" in found)
+
+
+def test_without_triton_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("kernels.flash_ws.limits.version", missing)
+    assert "needs Triton, which is not installed" in KERNEL.why_not_on(H200)
+
+
+def test_it_is_offered_only_where_something_of_it_runs() -> None:
+    gpu = replace(cpu_device(), device="cuda:0", name="NVIDIA H200", compute_capability=(9, 0))
+    gpu = replace(gpu, shared_memory_per_block=H200.shared_memory_per_block)
+    offered = {device: "flash_ws" in own_kernels.run_on(info) for device, info in (("cpu", cpu_device()), ("gpu", gpu))}
+    assert offered == {"cpu": False, "gpu": True}
+    assert "flash_tma" in own_kernels.run_on(cpu_device())
+    older = replace(gpu, compute_capability=(8, 0))
+    assert "flash_ws" not in own_kernels.run_on(older)
+    unknown = replace(gpu, compute_capability=None)
+    assert "flash_ws" in own_kernels.run_on(unknown)
+
+
+@pytest.mark.parametrize(("capability", "here"), [(None, False), ((8, 0), False), ((9, 0), True)])
+def test_the_list_offers_it_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    capability: tuple[int, int] | None,
+    here: bool,
+) -> None:
+    gpu = replace(cpu_device(), device="cuda:0", name="a GPU", compute_capability=capability)
+    gpu = replace(gpu, shared_memory_per_block=H200.shared_memory_per_block)
+    monkeypatch.setattr(list_command, "detect", lambda: () if capability is None else (gpu,))
+    list_command.list_saved([tmp_path])
+    said = " ".join(capsys.readouterr().out.split())
+    offered = said.split("Kernels: ")[1].split(" Not here: ")[0]
+    assert ("flash_ws" in offered, "Not here: flash_ws. " in said) == (here, not here)
+    assert here or ("for which Triton has no interpreter" if capability is None else "a GPU has 8.0") in said
