@@ -23,7 +23,10 @@ FLASH = all_kernels()["flash"].forward
 CAUSAL = AttentionProblem(1, 1, 1, 100, 100, 16, "float32", causal=True)
 NARROW = AttentionProblem(1, 1, 1, 100, 100, 16, "float32", True, 9)
 TAILS = [AttentionProblem(1, 1, 1, 3, seq_len_kv, 16) for seq_len_kv in range(128, 256)]
-TALL_AND_WIDE = [AttentionProblem(1, 1, 1, *lengths, 16, causal=True) for lengths in ((5, 2), (2, 5), (100, 37))]
+TALL_AND_WIDE = {
+    f"{queries}_over_{keys}": (AttentionProblem(1, 1, 1, queries, keys, 16, causal=True), T16)
+    for queries, keys in ((5, 2), (2, 5), (100, 37))
+}
 ONE = AttentionProblem(1, 1, 1, 1, 1, 64, "bfloat16")
 PAIR = AttentionProblem(1, 1, 1, 2, 2, 4, causal=True)
 SEEN_BY_SOME = [
@@ -82,16 +85,14 @@ def test_interpreted_bfloat16_rounds_p_and_o_to_nearest() -> None:
     assert float((found != nearest).double().mean()) < 0.01
 
 
-@takers(*TALL_AND_WIDE)
-@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
-@pytest.mark.parametrize(("queries", "keys", "blind"), [(5, 2, 3), (2, 5, 0), (100, 37, 63)])
+@in_every_dtype(TALL_AND_WIDE)
 def test_causal_is_aligned_bottom_right(
-    device: str, kernel: AttentionKernel, queries: int, keys: int, blind: int, dtype: str
+    device: str, kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig
 ) -> None:
     """Query i sees keys 0 to i + keys - queries; a query that sees none gives O = 0 and LSE = −inf."""
-    problem = AttentionProblem(1, 1, 1, queries, keys, 16, dtype, causal=True)
+    queries, blind = problem.seq_len_q, max(0, problem.seq_len_q - problem.seq_len_kv)
     q, k, v = draw(problem, device)
-    output = check(kernel.forward, problem, T16, (q, k, v))
+    output = check(kernel.forward, problem, tile, (q, k, v))
     assert bool((output.o[0, 0, :blind] == 0).all())
     assert output.o[0, 0, blind].equal(v[0, 0, 0]) if blind else True
     if output.lse is not None:

@@ -104,7 +104,7 @@ def test_the_timeline_has_every_program_once(kernel: str, causal: bool) -> None:
     assert timeline is not None and timeline.launch == kernel and work.tile is not None
     walk = all_kernels()[kernel].schedule(problem, work.tile).walk
     assert walk is not None and info.sm_count is not None
-    sm, start, end = (np.asarray(part) for part in (timeline.sm, timeline.start_ns, timeline.end_ns))
+    sm, start, end = (part.numpy() for part in (timeline.sm, timeline.start_ns, timeline.end_ns))
     assert sm.shape == (walk.total_programs,) and len(np.unique(sm)) == info.sm_count
     assert int(start.min()) == 0 and bool((end > start).all())
     if causal:
