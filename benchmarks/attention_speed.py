@@ -1,0 +1,156 @@
+"""Prints how fast the rungs of flash are against torch's cuDNN, each problem's kernels in turn in one run.
+
+python -m benchmarks.attention_speed [--rounds 50] [--save FOLDER]     needs a GPU
+
+Random inputs, cold L2, medians. --save measures each kernel once more with every counter, and keeps the Runs there.
+"""
+
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernels.base import all_kernels
+from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
+from profiler.bench import Bench
+from profiler.child import admit_all, describe
+from profiler.counters.copy_bandwidth import COUNTER as COPY
+from profiler.measure import environment
+from profiler.run import DeviceInfo
+from profiler.worker import Worker
+from profiler.workload import Workload, workloads
+
+DEVICE = "cuda:0"
+REFERENCE = "cudnn"
+WARM_UP = 10
+TILES = {
+    "flash": TileConfig(128, 128, 8, 3),
+    "flash_tma": TileConfig(128, 64, 8, 3),
+    "flash_ws": TileConfig(128, 128, 8, 3),
+    "split_kv": TileConfig(16, 64, 4, 3),
+}
+RUNGS = (REFERENCE, "flash", "flash_tma", "flash_ws")
+DECODE = AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16")
+
+
+def _self_attention(seq_len: int, head_dim: int, causal: bool) -> AttentionProblem:
+    return AttentionProblem(1, 16, 16, seq_len, seq_len, head_dim, "bfloat16", causal)
+
+
+PROBLEMS = (
+    *(_self_attention(seq_len, 128, causal) for causal in (False, True) for seq_len in (8192, 16384)),
+    *(_self_attention(seq_len, 64, causal) for causal in (False, True) for seq_len in (8192, 16384)),
+    *(_self_attention(8192, 256, causal) for causal in (False, True)),
+)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="Launches of each kernel, in turn, after a warm-up.")] = 50,
+    save: Annotated[Path | None, typer.Option(help="Folder for Runs of the same Workloads, with all counters.")] = None,
+) -> None:
+    """Every problem by cuDNN and by each rung that this GPU can run."""
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs an NVIDIA GPU.")
+    device = describe(DEVICE)
+    table = Table("problem", "kernel", "ms", "TFLOP/s", "cuDNN's time / its")
+    clocks: list[int] = []
+    for problem in PROBLEMS:
+        works = _runnable(problem, RUNGS)
+        times = _in_turn(works, device, rounds, clocks)
+        for work in works:
+            seconds = times[work.kernel]
+            ratio = f"{times[REFERENCE] / seconds:.3f}" if REFERENCE in times else "–"
+            table.add_row(
+                problem.label, _name(work), f"{seconds * 1e3:.3f}", f"{problem.flops / seconds / 1e12:.0f}", ratio
+            )
+    print(f"{device.name}, driver {device.driver}, {environment()}")
+    print(
+        f"{rounds} launches of each kernel in turn after {WARM_UP}, medians; "
+        f"SM clock {min(clocks)} to {max(clocks)} MHz"
+    )
+    Console(width=120).print(table)
+    print(_decode(device, rounds, clocks))
+    if save is not None:
+        _save(save)
+
+
+def _runnable(problem: AttentionProblem, kernels: tuple[str, ...]) -> list[Workload]:
+    """A Workload for each kernel that takes the problem here; longest programs first where a kernel has that order."""
+    found = []
+    for name in kernels:
+        kernel = all_kernels().get(name)
+        if kernel is None:
+            continue
+        order = LONGEST_FIRST if problem.causal and LONGEST_FIRST in kernel.orders else LINEAR
+        tile = TILES.get(name, TileConfig())
+        tile = TileConfig(tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages, order)
+        try:
+            (work,) = workloads((name,), problem, tile, DEVICE, trace=None)
+            admit_all((work,))
+        except Refused as reason:
+            print(f"{problem.label}: {name} is left out. {reason}")
+            continue
+        found.append(work)
+    return found
+
+
+def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> dict[str, float]:
+    """Median seconds of a pass of each kernel."""
+    benches = {work.kernel: Bench(work, device) for work in works}
+    for bench in benches.values():
+        for _ in range(WARM_UP):
+            bench.launch()
+    times: dict[str, list[float]] = {name: [] for name in benches}
+    for _ in range(rounds):
+        for name, bench in benches.items():
+            one = bench.timed_pass()
+            bench.synchronize()
+            times[name].append(one.seconds)
+        clocks.append(torch.cuda.clock_rate(DEVICE))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _decode(device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
+    """What share of the copy bandwidth one query reaches over a long cache of K and V."""
+    works = _runnable(DECODE, ("split_kv", REFERENCE))
+    times = _in_turn(works, device, rounds, clocks)
+    reading = COPY.measure(Bench(works[0], device))
+    copied = next(m.value for m in reading.measurements if m.name == "copy_bytes_per_second")
+    if copied is None:
+        return f"{DECODE.label}: no copy bandwidth to compare with."
+    lines = []
+    for name, seconds in times.items():
+        reached = DECODE.compulsory_bytes / seconds
+        lines.append(
+            f"{DECODE.label}: {name} {seconds * 1e3:.3f} ms, {reached / 1e12:.2f} TB/s of Q, K, V and O, "
+            f"{reached / copied:.2f} of a copy's {copied / 1e12:.2f} TB/s"
+        )
+    return "\n".join(lines)
+
+
+def _save(folder: Path) -> None:
+    """Measure each kernel of each problem with every counter."""
+    os.environ["BYTESCOPE_RUNS"] = str(folder)
+    worker = Worker(DEVICE)
+    for problem in (*PROBLEMS, DECODE):
+        kernels = RUNGS if problem is not DECODE else ("split_kv", REFERENCE)
+        status = worker.submit(tuple(_runnable(problem, kernels))).wait()
+        print(problem.label, status.state, status.error)
+    worker.stop()
+
+
+def _name(work: Workload) -> str:
+    if work.tile is None:
+        return work.kernel
+    tile = work.attention_kernel.cut(work.problem, work.tile)
+    return f"{work.kernel} {tile.BLOCK_M}×{tile.BLOCK_N}, {tile.order}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
