@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from app.style import Theme, template, traffic
 
 BAR_PIXELS, GAP_PIXELS, AXIS_PIXELS = 24, 14, 48
+PHONE_PIXELS, LETTER_PIXELS = 240, 6.8  # of a chart's plot on a phone, and of a letter at a bar's end
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
     placed = list(zip(places, flat, strict=True))
     drawn = [(y, bar, value) for y, bar in placed if (value := _drawable(bar, axis)) is not None]
     low, high = _range([value for _, _, value in drawn], axis.is_log)
+    texts = [f"{bar.name} {bar.text}".strip() for _, bar, _ in drawn]
     figure = go.Figure()
     for y, bar, value in drawn:
         _draw(figure, y, bar, value, axis.factor, theme)
@@ -58,7 +60,7 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
     figure.add_scatter(
         x=ends or [None],
         y=[y for y, _, _ in drawn] or None,
-        text=[f"  {escape(f'{bar.name} {bar.text}'.strip())}" for _, bar, _ in drawn],
+        text=[f"  {escape(text)}" for text in texts],
         mode="text",
         textposition="middle right",
         textfont={"color": theme.ink},
@@ -77,7 +79,7 @@ def bars(groups: Sequence[Group], axis: Axis, theme: Theme) -> go.Figure:
         height=height + AXIS_PIXELS,
         barmode="stack",
         showlegend=False,
-        margin={"l": 8, "r": 8, "t": 4, "b": 8},
+        margin={"l": 8, "r": _right_margin(ends, texts, (low, high), axis.is_log), "t": 4, "b": 8},
     )
     x_axis = {"title": axis.title, "range": [low, high], "fixedrange": True}
     if axis.is_log:
@@ -136,6 +138,19 @@ def _places(groups: Sequence[Group]) -> tuple[list[float], list[float], float]:
         places += [top + (index + 0.5) * BAR_PIXELS for index in range(len(group.bars))]
         top += len(group.bars) * BAR_PIXELS + GAP_PIXELS
     return places, ticks, top - GAP_PIXELS / 2
+
+
+def _right_margin(
+    ends: Sequence[float | None], texts: Sequence[str], between: tuple[float, float], is_log: bool
+) -> float:
+    """Pixels beside the plot for what a phone has no room for between a bar's end and the axis'."""
+    low, high = between
+    missing = [0.0]
+    for end, text in zip(ends, texts, strict=True):
+        if end is not None and (end > 0 or not is_log):
+            share = ((math.log10(end) if is_log else end) - low) / (high - low)
+            missing.append((len(text) + 2) * LETTER_PIXELS - (1 - share) * PHONE_PIXELS)
+    return 8 + max(missing)
 
 
 def _drawable(bar: Bar, axis: Axis) -> float | None:

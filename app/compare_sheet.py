@@ -6,12 +6,16 @@ from app.compare_pictures import pictures
 from app.compare_ratios import ratios
 from app.compare_tables import differences, every_measurement, limits, of_one_run
 from app.compare_words import figures, headline
-from app.picture import Sheet
+from app.picture import Picture, Sheet
 from app.style import Theme
 from profiler.compare import Compared
 from profiler.compare_limits import Check
 
-ROWS = (2, 3)  # items side by side
+
+def rows(shown: Sheet) -> tuple[int, ...]:
+    """How many items stand side by side in each row: two, then up to three pictures; tables have the whole width."""
+    pictures = sum(isinstance(item, Picture) for item in shown.items[2:])
+    return (2, *((min(3, pictures),) if pictures else ()))
 
 
 def compare_sheet(compared: Compared, theme: Theme, checks: Sequence[Check] = ()) -> Sheet:

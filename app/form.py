@@ -16,6 +16,7 @@ from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.own import is_own
 from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
+from profiler.device import limits
 from profiler.project import project
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
@@ -198,6 +199,8 @@ def _fields(default: str) -> None:
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
     titles = own_kernels.titles()
     st.pills("kernels", _kernels(), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
+    for reason in _absent():
+        st.html(f'<p class="bs-caption">{escape(reason)}</p>')
     if project().fault:
         page.message("error", project().fault)
     on_cpu = values()["device"] == CPU
@@ -216,6 +219,17 @@ def _kernels() -> list[str]:
     running, chosen = own_kernels.run_on(devices()[str(values()["device"])]), values()["kernels"]
     kept = chosen if isinstance(chosen, list | tuple) else ()
     return [name for name in own_kernels.offered() if name in running or name in kept]
+
+
+def _absent() -> list[str]:
+    """Why the chosen device runs none of the kernels that are not offered."""
+    device = devices()[str(values()["device"])]
+    gpu, shown = limits(device), _kernels()
+    return [
+        f"Not here: {kernel.title}. {kernel.why_not_on(gpu)}"
+        for name, kernel in own_kernels.offered().items()
+        if name not in shown
+    ]
 
 
 def _numbers(*names: str) -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 import pandas  # noqa: F401
 import streamlit as st
 
-from app import form, form_values, listening, page, player, session, sign_in
+from app import form, form_values, listening, page, player, queue_place, session, sign_in
 from app.block_jobs import sweeping
 from app.devices import device_line, why_no_gpu
 from app.registry import all_views
@@ -40,13 +40,7 @@ def show() -> None:
     st.session_state["page-follows-form"] = getattr(views.get(chosen.url_path or ""), "FOLLOWS_FORM", False)
     form.prepare()
     with st.sidebar:
-        device = str(form_values.values()["device"])
-        is_running = session.job() is not None or sweeping() is not None or session.queued(device) > 0
-        lines = [device_line(device, is_running)]
-        if why_no_gpu():
-            lines.append("No GPU: kernels are interpreted on the CPU")
-        spans = "".join(f"<span>{escape(line)}</span>" for line in lines)
-        st.html(f'<div class="bs-brand" title="{escape(why_no_gpu() or "")}"><b>Bytescope</b>{spans}</div>')
+        st.fragment(_brand, run_every=queue_place.IDLE_SECONDS)(str(form_values.values()["device"]))
         with st.container(key="bs-nav", gap=None):
             for target in pages.values():
                 st.page_link(target, width="stretch")
@@ -67,6 +61,16 @@ def _settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _brand(device: str) -> None:
+    """The name, and whether the device measures now, whoever asked for it."""
+    is_running = session.job() is not None or sweeping() is not None or session.queued(device) > 0
+    lines = [device_line(device, is_running)]
+    if why_no_gpu():
+        lines.append("No GPU: kernels are interpreted on the CPU")
+    spans = "".join(f"<span>{escape(line)}</span>" for line in lines)
+    st.html(f'<div class="bs-brand" title="{escape(why_no_gpu() or "")}"><b>Bytescope</b>{spans}</div>')
 
 
 def _page(view: ModuleType, is_first: bool) -> st.Page:

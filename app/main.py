@@ -17,5 +17,8 @@ if __name__ == "__main__":
     show()
 else:
     server = st.App(__file__, middleware=[Middleware(Doors)], lifespan=ends_by_itself)
-    if warning := listening.warning(not sign_in.gate().is_open):
+    asked = sign_in.gate()
+    if warning := listening.warning(not asked.is_open):
         logging.getLogger("bytescope").warning("%s", warning)
+    if asked.fault:
+        logging.getLogger("bytescope").error("Nobody can sign in: %s", asked.fault)

@@ -236,5 +236,9 @@ def link(view: str, label: str, help: str = "") -> None:
 
 
 def plain(text: str) -> str:
-    """Text of a Run for a place where Streamlit reads Markdown: every sign that could mean something is escaped."""
+    """Text of a Run for a place where Streamlit reads Markdown: every sign that could mean something is escaped.
+
+    Names between colons and arrows become pictures after that, escaped or not: a word joiner keeps them apart.
+    """
+    text = re.sub(r":(?=[\w/+-]+:)|[<>=~!-](?=[<>=-])", "\\g<0>\u2060", text)
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>$:&])", r"\\\1", text)

@@ -4,14 +4,13 @@ import streamlit as st
 
 from app import session
 
-POLL_SECONDS = 2.0
+POLL_SECONDS, IDLE_SECONDS = 2.0, 5.0  # while somebody measures, and while nobody does
 MOST_DRAWN = 12  # Jobs
 
 
 def draw(device: str) -> None:
-    """Say who measures on a device before anything is asked for; nothing where nobody does."""
-    if session.queued(device):
-        st.fragment(_follow, run_every=POLL_SECONDS)(device)
+    """Say who measures on a device before anything is asked for, also once somebody begins."""
+    st.fragment(_follow, run_every=POLL_SECONDS if session.queued(device) else IDLE_SECONDS)(device)
 
 
 def _follow(device: str) -> None:

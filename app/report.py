@@ -16,7 +16,7 @@ from profiler.memory_snapshot import pickled
 from profiler.output import put, require_place
 from profiler.plausible import said
 from profiler.run import Run, to_json
-from profiler.store import StoreError, load_named
+from profiler.store import StoreError, load_named, shown_path
 
 REFUSED = 2
 
@@ -51,6 +51,8 @@ def main(
         require_place(out)
         text = _report(files or (), format, is_for_a_terminal=out is None and sys.stdout.isatty())
         put(text, out)
+        if out is not None:
+            typer.echo(f"Written to {shown_path(out)}")
     except (Refused, NotARun, StoreError) as refusal:
         typer.echo(said(refusal), err=True)
         raise typer.Exit(REFUSED) from refusal

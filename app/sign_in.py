@@ -71,8 +71,10 @@ def gate() -> Gate:
 
 
 def _of_password(told: object, where: str) -> Gate:
-    if not isinstance(told, str) or len(told) < FEWEST_CHARACTERS:
-        return Gate(fault=f"{where} is no text of at least {FEWEST_CHARACTERS} characters; choose a longer one.")
+    if not isinstance(told, str):
+        return Gate(fault=f"{where} is no text; put it in quotation marks.")
+    if len(told) < FEWEST_CHARACTERS:
+        return Gate(fault=f"{where} is shorter than {FEWEST_CHARACTERS} characters; choose a longer one.")
     return Gate(password=told)
 
 

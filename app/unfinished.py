@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiler.plausible import printable
-from profiler.store import runs_folder, write_atomically
+from profiler.store import read_ordinary, runs_folder, write_atomically
 
 FOLDER = "unfinished"
+MOST_BYTES = 2**20
 KEPT_SECONDS = 7 * 86_400.0  # of a note that nobody comes back for
 
 
@@ -91,9 +92,9 @@ def _remove(path: Path) -> bool:
 def _read(path: Path) -> Note | None:
     """None for what is no note."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_ordinary(path, MOST_BYTES, "notes"))
         note = Note(**document | {"kernels": tuple(map(str, document["kernels"]))})
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):  # NotARun is a ValueError
         return None
     is_sound = isinstance(note.form, dict) and isinstance(note.begun, int | float) and isinstance(note.what, str)
     return note if is_sound and isinstance(note.browser, str) and isinstance(note.process, str) else None

@@ -42,6 +42,10 @@ def in_linear_order(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     return replace(tile, order=LINEAR)
 
 
+def takes_all(problem: AttentionProblem) -> None:
+    """No problem is refused on every device."""
+
+
 def runs_somewhere(gpu: GpuLimits | None) -> str:
     """No reason against any device: what cannot run there depends on the problem."""
     return ""
@@ -55,7 +59,8 @@ class AttentionKernel:
     inputs and O not included. cut(problem, tile) is the tile as the kernel uses it: what it leaves no choice about is
     set. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is None on the CPU, where
     Triton kernels are interpreted. why_not_on(gpu) is the sentence with which it refuses everything there, and it is
-    not offered; empty where something may run. refuse_shared_memory does the same for the bytes of shared memory that
+    not offered; empty where something may run. refuse_problem(problem) raises Refused for what no device runs.
+    refuse_shared_memory does the same for the bytes of shared memory that
     `shared_memory` gives; None for kernels that do not tell. A Triton kernel's other half offers
     launches(problem, tile), the kernels.launching.TritonLaunch of each launch, the main one first.
 
@@ -69,6 +74,7 @@ class AttentionKernel:
     temporaries: Callable[[AttentionProblem, TileConfig], Mapping[str, int]]
     refuse: Callable[[AttentionProblem, TileConfig, GpuLimits | None], None]
     why_not_on: Callable[[GpuLimits | None], str] = runs_somewhere
+    refuse_problem: Callable[[AttentionProblem], None] = takes_all
     refuse_shared_memory: Callable[[AttentionProblem, TileConfig, GpuLimits, int], None] | None = None
     cut: Callable[[AttentionProblem, TileConfig], TileConfig] = in_linear_order
     orders: tuple[str, ...] = (LINEAR,)

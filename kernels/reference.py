@@ -51,6 +51,14 @@ def weighted_sum(p: torch.Tensor, v64: torch.Tensor, s: torch.Tensor) -> torch.T
     finite = v64.isfinite()
     if bool(finite.all()):
         return p @ v64
-    seen = (s > float("-inf")).double()
-    sees_bad = seen @ (~finite).double() > 0
-    return torch.where(sees_bad, p @ v64, p @ v64.where(finite, 0.0))
+    seen = s > float("-inf")
+
+    def meets(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return weights.double() @ values.double() > 0
+
+    # What a seen key adds: infinity as it is where its weight is above 0, NaN where the weight has become 0.
+    plus, minus = meets(seen & (p > 0), v64 == float("inf")), meets(seen & (p > 0), v64 == float("-inf"))
+    nan = meets(seen, v64.isnan()) | meets(seen & (p == 0), ~finite) | (plus & minus)
+    total = p @ v64.where(finite, 0.0)
+    total = total.where(~plus, float("inf")).where(~minus, float("-inf"))
+    return total.where(~nan, float("nan"))

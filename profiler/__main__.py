@@ -43,7 +43,7 @@ from profiler.problem_options import (
 from profiler.resources_command import resources
 from profiler.run import Run, to_json
 from profiler.show import runs_table
-from profiler.stopped import stopped_by_signals
+from profiler.stopped import STOPPED, stopped_by_signals
 from profiler.store import StoreError, load, runs_folder
 from profiler.sweep_command import sweep
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
@@ -62,7 +62,6 @@ NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
 Orders = Annotated[list[str], typer.Option("--order", help=f"{', '.join(ORDERS)}; several times for a Run of each.")]
 NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
 MAX_LISTED_STEPS = 5_000_000  # a minute of writing
-STOPPED = 130  # as shells say of Ctrl-C
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on the last line of stdout.")]
 
@@ -170,6 +169,8 @@ def run(
         print(sentence, file=sys.stderr)
     if status.trace:
         print(status.trace, file=sys.stderr)
+    if status.state == "stopped":
+        sys.exit(STOPPED)  # past those who would say so once more
     raise typer.Exit(2 if status.state == "refused" else int(status.state != "done" or bool(failed)))
 
 
@@ -196,6 +197,7 @@ def schedule(
         raise Refused(f"What {kernel} asks for shows when it runs: use `run --kernel {kernel}`.")
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
     (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
+    workload.attention_kernel.refuse_problem(problem)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())
     totals = {
         "requested_read_bytes": plan.requested_read_bytes,

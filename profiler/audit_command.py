@@ -20,6 +20,7 @@ from profiler.audit_summary import by_limit, of_subjects, spell_difference, titl
 from profiler.present import default_device
 from profiler.run import Measurement
 from profiler.show import spell
+from profiler.stopped import STOPPED
 from profiler.worker import JobStatus, worker_for
 from profiler.workload import CPU, require_known
 
@@ -40,6 +41,8 @@ def audit(
     status = _follow(job)
     if job.audit is None:
         print(status.error, file=sys.stderr)
+        if status.state == "stopped":
+            sys.exit(STOPPED)  # past those who would say so once more
         raise typer.Exit(2 if status.state == "refused" else 1)
     console = Console(stderr=as_json, highlight=False)
     for part in tables(job.audit):

@@ -177,6 +177,8 @@ class Job:
         try:
             self._ask(child.measure_and_save, *where, timeout=self._timeout, leaves=leaves)
         except BaseException as error:
+            if isinstance(error, CancelledError) and self._future is not None:
+                self._worker.settle(self._future)
             remove_half_written(run_id, folder)
             if isinstance(error, CancelledError) or not is_kept(run_id, folder):
                 raise
@@ -216,6 +218,7 @@ class Job:
     def _follow(self) -> None:
         try:
             self._queue.wait(self, self._is_stopping)
+            self._begun = time.monotonic()
             self._work()
         except CancelledError:
             self._update(state="stopped", error=self._why_stopped)

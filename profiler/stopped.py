@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+STOPPED = 130  # the exit code that shells know of Ctrl-C
+
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
 
 ROOM_BYTES = 2**20  # of a usual Run
+ABANDONED_SECONDS = 3_600.0
 
 
 class StoreError(OSError):
@@ -114,6 +116,15 @@ def require_writable(folder: Path) -> None:
             file.write(bytes(ROOM_BYTES))
     except OSError as fault:
         raise StoreError(f"Nothing could be written to {folder}: {fault.strerror or fault}.") from fault
+    _remove_abandoned(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what was half written by processes that were killed; no file takes ABANDONED_SECONDS to write."""
+    for part in folder.glob(".*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
+                part.unlink()
 
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:
@@ -182,15 +193,22 @@ def load_named(path: Path) -> tuple[Run, ...]:
 
 
 def _content(path: Path) -> bytes:
-    """A file's bytes. Raises NotARun or StoreError, each a sentence that names it."""
+    """A Run file's bytes, as `read_ordinary`."""
+    return read_ordinary(path, MAX_FILE_BYTES, "Run files")
+
+
+def read_ordinary(path: Path, most: int, kind: str) -> bytes:
+    """A file's bytes; what is no ordinary file might never end.
+
+    Raises NotARun or StoreError, each a sentence that names the file.
+    """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise NotARun(f"{printable_name(path)} is not a file.")
-        if found.st_size > MAX_FILE_BYTES:
+        if found.st_size > most:
             raise NotARun(
-                f"{printable_name(path)} is {found.st_size / 2**20:.0f} MiB; Run files stay under "
-                f"{MAX_FILE_BYTES >> 20} MiB."
+                f"{printable_name(path)} is {found.st_size / 2**20:.0f} MiB; {kind} stay under {most >> 20} MiB."
             )
         return path.read_bytes()
     except OSError as fault:

@@ -21,7 +21,15 @@ from profiler.codec import NotARun, decode, encode
 from profiler.grid import MAX_CELLS, Cell, Grid, read_axes
 from profiler.plausible import CREATED, printable
 from profiler.run import MAX_FILE_BYTES
-from profiler.store import StoreError, printable_name, require_writable, runs_folder, shown_path, write_atomically
+from profiler.store import (
+    StoreError,
+    printable_name,
+    read_ordinary,
+    require_writable,
+    runs_folder,
+    shown_path,
+    write_atomically,
+)
 from profiler.strict_json import loads
 
 FORMAT_VERSION = 1
@@ -214,12 +222,8 @@ def all_sweeps(root: Path | None = None) -> list[Path]:
 
 
 def _read(path: Path) -> Any:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise NotARun(f"{printable_name(path)} is larger than {MAX_FILE_BYTES >> 20} MiB.")
-        return loads(path.read_bytes(), f"{printable_name(path)} cannot be used")
-    except OSError as fault:
-        raise StoreError(f"{printable_name(path)} could not be read: {fault.strerror or fault}.") from fault
+    content = read_ordinary(path, MAX_FILE_BYTES, "a sweep's files")
+    return loads(content, f"{printable_name(path)} cannot be used")
 
 
 def _write(path: Path, document: Any) -> None:

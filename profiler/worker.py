@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pebble import ProcessFuture
 
@@ -39,6 +39,7 @@ class Task:
     timeout: float | None
     leaves: frozenset[str]
     future: "ProcessFuture[Any]"
+    is_over: threading.Event  # what was cancelled may go on in the process for a moment
 
 
 class Worker:
@@ -57,7 +58,7 @@ class Worker:
         self._process: TaskProcess | None = None
         self._left = NOTHING  # what own kernels have left in the process
         self._stopped = False
-        self._futures: WeakSet[ProcessFuture[Any]] = WeakSet()
+        self._futures: WeakKeyDictionary[ProcessFuture[Any], threading.Event] = WeakKeyDictionary()
         self._description: ProcessFuture[DeviceInfo] | None = None
 
     def start(self) -> None:
@@ -107,9 +108,16 @@ class Worker:
                 self._thread = threading.Thread(target=self._serve, name=f"worker of {self.device}", daemon=True)
                 self._thread.start()
             future: ProcessFuture[Any] = ProcessFuture()
-            self._futures.add(future)
-            self._tasks.put(Task(function, arguments, timeout, leaves, future))
+            self._futures[future] = threading.Event()
+            self._tasks.put(Task(function, arguments, timeout, leaves, future, self._futures[future]))
             return future
+
+    def settle(self, future: "ProcessFuture[Any]") -> None:
+        """Wait until the process does nothing of a task any more, at most STOP_SECONDS."""
+        with self._guard:
+            is_over = self._futures.get(future)
+        if is_over is not None:
+            is_over.wait(STOP_SECONDS)
 
     def beside(self) -> "Worker":
         """The CPU's Worker, which interprets what this one measures."""
@@ -140,6 +148,7 @@ class Worker:
                 except InvalidStateError:
                     # Cancelled as it ended: what it has done there, such as hold a GPU, is nobody's now.
                     self._end_process()
+            task.is_over.set()
             del task  # its future is kept by whoever wants it
         self._end_process()
 

@@ -316,3 +316,14 @@ def test_the_reference_shows_a_nan_beside_a_blind_row() -> None:
     o, lse = reference(ones, torch.full((1, 1, 1, 1), torch.nan), ones[:, :, :1], problem)
     assert o[0, 0, 0].item() == 0 and o[0, 0, 1].isnan().all()
     assert lse[0, 0, 0].isneginf() and lse[0, 0, 1].isnan()
+
+
+def test_the_reference_keeps_what_a_query_does_not_see_out_of_infinities() -> None:
+    """Query 2 sees an infinity of key 2; that key 3 has NaN in the same column is for query 3 alone."""
+    problem = AttentionProblem(1, 1, 1, 4, 4, 16, "float32", causal=True)
+    q, k, v = (torch.zeros(1, 1, 4, 16) for _ in range(3))
+    v[0, 0, 2, 0], v[0, 0, 3, 0], v[0, 0, 3, 1] = torch.inf, torch.nan, -torch.inf
+    o, _ = reference(q, k, v, problem)
+    assert o[0, 0, :2].abs().max() == 0
+    assert o[0, 0, 2, 0] == torch.inf and o[0, 0, 2, 1] == 0
+    assert o[0, 0, 3, 0].isnan() and o[0, 0, 3, 1] == -torch.inf and o[0, 0, 3, 2] == 0

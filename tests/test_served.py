@@ -152,7 +152,7 @@ def test_who_has_not_signed_in_uploads_and_reads_nothing(guarded: Served) -> Non
     ("secrets", "told"),
     [
         ("[bytescope\npassword", "secrets.toml cannot be read"),
-        ('[bytescope]\npassword = "short"\n', "is no text of at least 12 characters"),
+        ('[bytescope]\npassword = "short"\n', "is shorter than 12 characters"),
     ],
 )
 def test_what_is_set_and_cannot_be_used_keeps_everybody_out(

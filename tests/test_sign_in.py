@@ -93,8 +93,8 @@ def test_what_secrets_ask_for(monkeypatch: pytest.MonkeyPatch, told: dict[str, o
     [
         ({"bytescope": "password"}, "may hold password or emails"),
         ({"bytescope": {"pasword": PASSWORD}}, "may hold password or emails"),
-        ({"bytescope": {"password": ""}}, "at least 12 characters"),
-        ({"bytescope": {"password": 123456789012}}, "at least 12 characters"),
+        ({"bytescope": {"password": ""}}, "shorter than 12 characters"),
+        ({"bytescope": {"password": 123456789012}}, "is no text"),
         ({"bytescope": {"password": PASSWORD, "emails": ["a@b.c"]}, "auth": {}}, "keep one"),
         ({"bytescope": {"emails": []}, "auth": {}}, "is no list"),
         ({"bytescope": {"emails": "a@b.c"}, "auth": {}}, "is no list"),

@@ -15,7 +15,16 @@ import pytest
 from profiler import store
 from profiler.codec import NotARun
 from profiler.run import MAX_FILE_BYTES, LaunchedKernel, Measurement
-from profiler.store import StoreError, list_runs, load, runs_folder, save, write_atomically
+from profiler.store import (
+    StoreError,
+    list_runs,
+    load,
+    read_ordinary,
+    require_writable,
+    runs_folder,
+    save,
+    write_atomically,
+)
 from tests.fake_runs import cpu_run, flash_run, naive_run
 
 ROOT = Path(__file__).parents[1]
@@ -206,3 +215,22 @@ def test_a_name_that_is_not_utf8_is_a_fault_that_can_be_printed(runs: Path) -> N
     assert "caf\ufffd.json: It cannot be read: its name is not UTF-8; rename it." in listing.faults
     with pytest.raises(StoreError, match="gone\ufffd"):
         load(runs / os.fsdecode(b"gone\xff.json"))
+
+
+def test_what_is_no_ordinary_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe without a writer, and a device without an end."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(NotARun, match=f"^{name} is not a file\\.$"):
+            read_ordinary(tmp_path / name, 100, "notes")
+
+
+def test_what_a_killed_process_left_half_written_goes_after_an_hour(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in (".run-a.x.part", ".run-b.x.part", "mine.part"))
+    for path in (old, young, other):
+        path.write_text("{")
+    for path in (old, other):
+        os.utime(path, (time.time() - 3_700, time.time() - 3_700))
+    require_writable(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, other.name]

@@ -1,6 +1,7 @@
 """A sweep's folder and its turns: what is kept, what is left, what another process may not do."""
 
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -264,3 +265,9 @@ def test_the_clock_stands_still_at_the_end(sweep: Sweep) -> None:
     before = turns.status().seconds
     time.sleep(0.02)
     assert turns.status().seconds == before
+
+
+def test_a_pipe_among_the_notes_of_failures_is_passed_over(sweep: Sweep) -> None:
+    sweep.note_failure(sweep.cells[0], "it broke")
+    os.mkfifo(sweep.folder / "failed" / "x.json")
+    assert [one.reason for one in failures(sweep.folder)] == ["it broke"]

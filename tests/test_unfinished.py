@@ -1,5 +1,6 @@
 """Notes of what a killed server was at: told once, to the right browser, and gone where nothing is missing."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -79,3 +80,9 @@ def test_a_disk_that_takes_no_note_costs_nothing_else(tmp_path: Path, monkeypatc
 def test_the_sentence(finished: list[str], told: str) -> None:
     assert sentence(NOTE, finished) == told
     assert sentence(Note("a sweep"), finished).endswith("Go on with it on the Runs page; nothing is repeated.")
+
+
+def test_a_pipe_among_the_notes_keeps_no_page_from_opening(runs: Path) -> None:
+    (runs / "unfinished").mkdir(parents=True)
+    os.mkfifo(runs / "unfinished" / "x.json")
+    assert take("anybody") == []

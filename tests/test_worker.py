@@ -162,6 +162,23 @@ def test_stop(cpu_worker: Worker) -> None:
     assert job.status() == status
 
 
+def test_when_a_stopped_job_is_over_nothing_of_it_goes_on(cpu_worker: Worker, runs: Path) -> None:
+    """Whatever its process did when Stop came: no Run appears later of which the Job has not told, and no half one."""
+    for step in range(12):
+        pause = 0.03 * step
+        job = cpu_worker.submit(FLASH)
+        while job.status().state == "waiting":
+            time.sleep(0.002)
+        time.sleep(pause)
+        job.stop()
+        status = wait(job)
+        there = {path.name for path in runs.iterdir()}
+        time.sleep(0.3)
+        assert {path.name for path in runs.iterdir()} == there, pause
+        assert {f"{run_id}.json" for run_id in status.run_ids} <= there
+        assert not any(name.endswith(".part") for name in there), pause
+
+
 def test_an_error_in_a_kernel(flash_fails: Worker) -> None:
     flash_fails.schedule(break_flash, "raise").result(PATIENCE)
     pid = child_of(flash_fails)

@@ -9,7 +9,7 @@ import streamlit as st
 from app import page, recorded
 from app.compare_choice import Choice, choices, usual, usual_runs
 from app.compare_ratios import TITLE as RATIOS
-from app.compare_sheet import ROWS, compare_sheet
+from app.compare_sheet import compare_sheet, rows
 from app.compare_tables import ALONE, DIFFERENCES, EVERY
 from app.picture import Headline, Sheet, Table
 from app.style import Theme
@@ -61,7 +61,7 @@ def render(runs: tuple[Run, ...]) -> None:
         page.headline(shown.headline)
     _pickers(offered)
     rest = tuple(item for item in shown.items if item.title != ALONE)
-    page.sheet(replace(shown, headline=None, items=rest), "compare", rows=ROWS)
+    page.sheet(replace(shown, headline=None, items=rest), "compare", rows=rows(shown))
     for item in shown.items:
         if isinstance(item, Table) and item.title == ALONE:
             with st.expander(f"{item.title}: {len(item.rows)} measurements"):

@@ -1,7 +1,7 @@
 """Flash attention whose tiles come by TMA: the same walk as flash, without a pointer for each element."""
 
 from kernels.base import AttentionKernel
-from kernels.flash_tma.limits import DESCRIBED_KV, refuse
+from kernels.flash_tma.limits import DESCRIBED_KV, refuse, refuse_problem
 from kernels.flash_tma.schedule import ORDERS, cut, l2_sm_bounds, schedule
 
 KERNELS = (
@@ -12,6 +12,7 @@ KERNELS = (
         schedule=schedule,
         temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
         refuse=refuse,
+        refuse_problem=refuse_problem,
         refuse_shared_memory=DESCRIBED_KV.refuse,
         cut=cut,
         orders=ORDERS,

@@ -13,10 +13,15 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     """Raise Refused for a grid, row, block, dtype or shared memory beyond the GPU; `gpu` None means interpreted."""
     programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
     refuse_grid(programs, "choose a larger BLOCK_M")
-    refuse_undescribed_rows(TITLE, problem)
+    refuse_problem(problem)
     if gpu is not None:
         refuse_without_tma(TITLE, gpu)
         DESCRIBED_KV.refuse_tile(problem, tile, gpu)
+
+
+def refuse_problem(problem: AttentionProblem) -> None:
+    """Raise Refused for rows that no descriptor can hold."""
+    refuse_undescribed_rows(TITLE, problem)
 
 
 def _at_least(problem: AttentionProblem, tile: TileConfig) -> int:

@@ -1,7 +1,7 @@
 """Flash attention by warps with different tasks: one copies tiles, two groups of four compute, each in its turn."""
 
 from kernels.base import AttentionKernel
-from kernels.flash_ws.limits import refuse, why_not_on
+from kernels.flash_ws.limits import refuse, refuse_problem, why_not_on
 from kernels.flash_ws.schedule import ORDERS, cut, l2_sm_bounds, schedule
 
 KERNELS = (
@@ -12,6 +12,7 @@ KERNELS = (
         schedule=schedule,
         temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
         refuse=refuse,
+        refuse_problem=refuse_problem,
         why_not_on=why_not_on,
         cut=cut,
         orders=ORDERS,

@@ -24,7 +24,7 @@ def why_not_on(gpu: GpuLimits | None) -> str:
     if gpu.compute_capability != HOPPER:
         major, minor = gpu.compute_capability
         return (
-            f"{TITLE} is written for the warp groups of compute capability 9.0 (H100, H200); {gpu.name} has "
+            f"{TITLE} is written for the warp groups of compute capability 9.0 (H100, H200), and {gpu.name} is of "
             f"{major}.{minor}: choose flash_tma or flash."
         )
     return _why_not_this_triton()
@@ -34,6 +34,12 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     """Raise Refused for a device, dtype, mask or head_dim that the kernel does not take."""
     if reason := why_not_on(gpu):
         raise Refused(reason)
+    refuse_problem(problem)
+    refuse_grid(problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M), "choose fewer heads")
+
+
+def refuse_problem(problem: AttentionProblem) -> None:
+    """Raise Refused for a dtype, mask or head_dim that the kernel takes on no device."""
     if problem.dtype == "float32":
         raise Refused(f"{TITLE} multiplies 16-bit operands; choose float16 or bfloat16, or flash.")
     if problem.window is not None:
@@ -44,7 +50,6 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
             f"{TITLE} reads at least one tile of keys for each {BLOCK_M} queries, and here the first "
             f"{problem.blind_queries:,} queries see none; choose flash_tma or flash."
         )
-    refuse_grid(problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M), "choose fewer heads")
 
 
 def _why_not_this_triton() -> str:
