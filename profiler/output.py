@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from profiler.store import StoreError, replaced
+from profiler.store import StoreError, replaced, shown_path
 
 
 def put(text: str | bytes, out: Path | None) -> None:
@@ -21,7 +21,7 @@ def put(text: str | bytes, out: Path | None) -> None:
     except OSError as fault:
         if out is None:
             _silence_stdout()
-        place = "The output" if out is None else str(out)
+        place = "The output" if out is None else shown_path(out)
         raise StoreError(f"{place} could not be written: {fault.strerror or fault}.") from fault
 
 

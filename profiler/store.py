@@ -14,6 +14,8 @@ from profiler.codec import NotARun
 from profiler.plausible import printable
 from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
 
+MOST_SHOWN = 400  # characters of a path
+
 
 class StoreError(OSError):
     """A Run that could not be written or read; the message is a sentence with the reason."""
@@ -127,8 +129,13 @@ def printable_name(path: Path) -> str:
 
 
 def shown_path(path: Path | str) -> str:
-    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it."""
+    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it.
+
+    Of one that is longer than a sentence its ends.
+    """
     text = str(path)
+    if len(text) > MOST_SHOWN:
+        text = f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"
     return text if text.isprintable() and text and text.strip() == text else repr(text)
 
 

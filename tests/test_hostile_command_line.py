@@ -178,6 +178,12 @@ def test_what_was_a_traceback_or_no_sentence(place: Path, words: list[str], sent
     assert found.code == 2 and found.err.startswith(sentence), found.err
 
 
+def test_a_target_whose_name_is_too_long(place: Path) -> None:
+    found = require_good_answer(["report", "one.json", "--format", "csv", "--out", LONG])
+    assert found.code == 2 and found.err.endswith("aaa could not be written: File name too long.\n")
+    assert "…" in found.err and len(found.err) < 500
+
+
 def test_what_ncu_has_no_name_for_is_refused_at_the_door(place: Path) -> None:
     shape = ["--heads", "16", "--seq-len", "8192", "--head-dim", "128", "--dtype", "bfloat16"]
     for words, sentence in (
@@ -191,7 +197,7 @@ def test_what_ncu_has_no_name_for_is_refused_at_the_door(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([b"list", b"\xff\xfe"], 2, rb"'\udcff\udcfe' does not exist."),
+        ([b"list", b"\xff\xfe none"], 2, rb"'\udcff\udcfe none' does not exist."),
         ([b"export", b"one.json", b"--format", b"csv", b"--out", b"\xff.csv"], 0, rb"1 Run written to '\udcff.csv'"),
         ([b"report", b"one.json", b"--format", b"csv", b"--out", b"no/x"], 2, b"no/x could not be written: No such"),
         ([b"compare", b"two.json", b"--fail-above", b"nan", b"flops"], 2, b"--fail-above is 'nan'; give a ratio"),
