@@ -184,6 +184,7 @@ LONG = "a" * 5_000
         (["run", "--timeout", "inf"], "The timeout is inf s; choose up to 604,800, a week."),
         (["run", "--device", "cuda:٣"], "Device 'cuda:٣' is not known; choose cpu or cuda:0."),
         (["audit", "--device", "tpu"], "Device 'tpu' is not known; choose cpu or cuda:0."),
+        (["sweep", "--where", "\udcff"], r"The condition '\udcff' cannot be used ('utf-8' codec can't encode"),
         (["run", "--dtype", "f" * 5_000], f"dtype '{'f' * 40}' is not supported; choose float16, bfloat16, float32."),
         (
             ["sweep", "--device", "cpu", "--workers", "99999999"],
