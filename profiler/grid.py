@@ -164,6 +164,7 @@ class Grid:
             timer = threading.Timer(CONDITION_SECONDS, _interrupt, (base, was_slow))
             timer.start()
             try:
+                self.where.encode()  # DuckDB takes no half characters
                 grid = base.sql(f"SELECT * REPLACE ({same}) FROM {lists}", params=values)
                 kept = grid.filter(duckdb.SQLExpression(self.where)) if self.where.strip() else grid
                 return question(kept).fetchall()

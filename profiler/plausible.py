@@ -117,7 +117,8 @@ def said(fault: BaseException) -> str:
     """The words of a refusal as they can be put on a terminal, whatever names of files or options are in them."""
     words = str(fault)
     if len(words) > MAX_SAID:
-        return f"{printable(words, MAX_SAID).rpartition(' ')[0].rstrip(',')} and more."
+        begin = printable(words, MAX_SAID)
+        return f"{begin.rpartition(' ')[0].rstrip(',') or begin} and more."
     return words if words.isprintable() else printable(words, MAX_SAID)
 
 

@@ -17,6 +17,7 @@ from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
 
 ROOM_BYTES = 2**20  # of a usual Run
 ABANDONED_SECONDS = 3_600.0
+MOST_SHOWN = 400  # characters of a path
 
 
 class StoreError(OSError):
@@ -165,8 +166,13 @@ def printable_name(path: Path) -> str:
 
 
 def shown_path(path: Path | str) -> str:
-    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it."""
+    """A path in a sentence: as it is where it can be printed and does not end in blanks, else as Python spells it.
+
+    Of one that is longer than a sentence its ends.
+    """
     text = str(path)
+    if len(text) > MOST_SHOWN:
+        text = f"{text[: MOST_SHOWN // 2]}…{text[-MOST_SHOWN // 2 :]}"
     return text if text.isprintable() and text and text.strip() == text else repr(text)
 
 

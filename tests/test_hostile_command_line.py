@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import compare_report, report
@@ -26,7 +26,6 @@ from profiler.device import cpu_device
 from profiler.diagnosis import Answer as Told
 from profiler.diagnosis import Diagnosis, Fact
 from profiler.run import to_json
-from profiler.store import write_atomically
 from profiler.sweep_job import LocalDevices
 from profiler.timeout import require_possible_timeout
 from profiler.worker import JobStatus
@@ -36,30 +35,42 @@ from tests.fake_runs import cpu_run, flash_run, naive_run
 from tests.hostile import quickly, seldom
 from tests.hostile_words import COMMANDS, answer, command_lines, require_answered
 
+RENAME = os.replace
 MOST_SECONDS_OF_A_REPORT = 30.0  # of many Runs of several problems
 ROOT = Path(__file__).parents[1]
-EXAMPLE = str(ROOT / "examples" / "library_8k.json")
 FILES = (
     "one.json", "two.json", "broken.json", "folder", "folder/one.json", "ncu.csv", ".", "nothing.json", "sweep",
     "one.json:flash", "one.json:1", "two.json:99", "new/out.json", "/proc/nothing/x", "/dev/null", "empty.json",
-    EXAMPLE,
+    "recorded.json",
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def fill(folder: Path) -> None:
+    """Run files as FILES names them, whatever a command has made of them."""
+    (folder / "folder").mkdir(exist_ok=True)
+    for name, content in CONTENT.items():
+        (folder / name).write_bytes(content)
+
+
+CONTENT = {
+    "one.json": to_json([flash_run()]).encode(),
+    "two.json": to_json([naive_run(), cpu_run()]).encode(),
+    "folder/one.json": to_json([naive_run()]).encode(),
+    "broken.json": b'{"format_version": 1, "runs": [3]}',
+    "empty.json": b"",
+    "recorded.json": (ROOT / "examples" / "library_8k.json").read_bytes(),
+    "ncu.csv": (ROOT / "tests" / "data" / "ncu_flash.csv").read_bytes(),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with Run files, and nothing of it outside."""
-    folder = tmp_path_factory.mktemp("words")
-    (folder / "folder").mkdir()
-    for name, runs in (("one", [flash_run()]), ("two", [naive_run(), cpu_run()]), ("folder/one", [naive_run()])):
-        write_atomically(folder / f"{name}.json", to_json(runs))
-    (folder / "broken.json").write_text('{"format_version": 1, "runs": [3]}')
-    (folder / "empty.json").touch()
-    (folder / "ncu.csv").write_bytes((ROOT / "tests" / "data" / "ncu_flash.csv").read_bytes())
-    before = Path.cwd()
-    os.chdir(folder)
-    yield folder
-    os.chdir(before)
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    fill(folder)
+    return folder
 
 
 class Instantly:
@@ -105,11 +116,18 @@ def in_this_process(words: Sequence[str], cwd: Path, check: bool) -> SimpleNames
     return SimpleNamespace(returncode=0)
 
 
+def replace_inside(source: Any, target: Any) -> None:
+    """os.replace, which fails where a command would write anything outside of the tests' own folders."""
+    assert Path(target).resolve().is_relative_to(Path.cwd().parent.parent), target
+    RENAME(source, target)
+
+
 @contextmanager
 def without_work() -> Iterator[None]:
     """What takes long is left out; what checks the words stays."""
     with ExitStack() as stack:
         for target, name, put in (
+            (os, "replace", replace_inside),
             (cli, "worker_for", Instantly),
             (cli, "diagnose", lambda tell: DIAGNOSIS),
             (cli, "subprocess", SimpleNamespace(run=in_this_process)),
@@ -140,9 +158,10 @@ def require_good_answer(words: list[str]) -> Answer:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-@seldom
+@settings(seldom, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_command_is_done_or_refused(name: str, place: Path, data: st.DataObject) -> None:
+    fill(place)  # as it was: the folder is one for all examples
     require_good_answer(data.draw(command_lines(name, FILES)))
 
 
@@ -165,6 +184,7 @@ LONG = "a" * 5_000
         (["run", "--timeout", "inf"], "The timeout is inf s; choose up to 604,800, a week."),
         (["run", "--device", "cuda:٣"], "Device 'cuda:٣' is not known; choose cpu or cuda:0."),
         (["audit", "--device", "tpu"], "Device 'tpu' is not known; choose cpu or cuda:0."),
+        (["sweep", "--where", "\udcff"], r"The condition '\udcff' cannot be used ('utf-8' codec can't encode"),
         (["run", "--dtype", "f" * 5_000], f"dtype '{'f' * 40}' is not supported; choose float16, bfloat16, float32."),
         (
             ["sweep", "--device", "cpu", "--workers", "99999999"],
@@ -176,6 +196,12 @@ LONG = "a" * 5_000
 def test_what_was_a_traceback_or_no_sentence(place: Path, words: list[str], sentence: str) -> None:
     found = require_good_answer(words)
     assert found.code == 2 and found.err.startswith(sentence), found.err
+
+
+def test_a_target_whose_name_is_too_long(place: Path) -> None:
+    found = require_good_answer(["report", "one.json", "--format", "csv", "--out", LONG])
+    assert found.code == 2 and found.err.endswith("aaa could not be written: File name too long.\n")
+    assert "…" in found.err and len(found.err) < 500
 
 
 def test_what_ncu_has_no_name_for_is_refused_at_the_door(place: Path) -> None:
@@ -191,7 +217,7 @@ def test_what_ncu_has_no_name_for_is_refused_at_the_door(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([b"list", b"\xff\xfe"], 2, rb"'\udcff\udcfe' does not exist."),
+        ([b"list", b"\xff\xfe none"], 2, rb"'\udcff\udcfe none' does not exist."),
         ([b"export", b"one.json", b"--format", b"csv", b"--out", b"\xff.csv"], 0, rb"1 Run written to '\udcff.csv'"),
         ([b"report", b"one.json", b"--format", b"csv", b"--out", b"no/x"], 2, b"no/x could not be written: No such"),
         ([b"compare", b"two.json", b"--fail-above", b"nan", b"flops"], 2, b"--fail-above is 'nan'; give a ratio"),
