@@ -142,8 +142,10 @@ def test_a_recording_is_described_by_gpu_driver_versions_and_date(folder: Path) 
 
 def runs_page() -> AppTest:
     def script() -> None:
+        from app import form
         from app.views import runs
 
+        form.prepare()  # as the frame does before any page
         runs.render(())
 
     return AppTest.from_function(script, default_timeout=30).run()
@@ -238,7 +240,7 @@ def test_a_sweep_says_how_far_it_is_and_shows_its_newest_runs(folder: Path, monk
     shown = text_of(at)
     assert "&lt;b&gt;tiles" in shown and "<b>tiles" not in shown
     assert "naive, flash, 10 of 1,500 cells done, 2 failed, 2026-11-30 05:15" in shown
-    assert "broken: sweep.json is not JSON" in shown
+    assert "broken: sweep.json cannot be used: it is not JSON" in shown
     (button,) = [one for one in at.button if one.label == "Show"]
     button.click().run()
     assert not at.exception

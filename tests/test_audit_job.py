@@ -36,6 +36,7 @@ from profiler.audit_rows import Found
 from profiler.audit_summary import unchecked
 from profiler.device import why_no_gpu
 from profiler.gpu_errors import OutOfGpuMemory
+from profiler.job_queue import JobQueue
 from profiler.run import DeviceInfo
 from profiler.store import StoreError, list_runs
 from profiler.store import save as save_run
@@ -58,6 +59,7 @@ class FakeWorker:
     refuse: str = ""
     asked: list[str] = field(default_factory=list)
     sources: list[frozenset[str]] = field(default_factory=list)
+    queue: JobQueue = field(default_factory=JobQueue)
 
     def schedule(self, function: Any, *arguments: Any, timeout: float | None = None, **_: Any) -> "FakeWorker":
         if function is not child.import_torch:  # stands before every task

@@ -182,7 +182,7 @@ def told(sweep: Sweep) -> dict[str, dict[str, Any]]:
         (run,) = load(path)
         assert path.stem == run.id and run.request == sweep.plan.id and run.device.device == "cpu"
         plain = encode(run)
-        for name in ("id", "request", "created", "device", "phases"):
+        for name in ("id", "request", "created", "device", "phases", "measured_at"):
             del plain[name]
         found[run.id.removeprefix(f"{sweep.plan.id}-")] = plain
     return found
