@@ -1,6 +1,6 @@
 """Memory in numbers: predicted against measured, part by part, and the longest sequences that fit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.memory_growth import full_at
 from app.memory_split import CONTEXT, DEVICE, LEFT, OTHERS, SUMS, UNPREDICTED, WHY, Part, spelled, split
@@ -23,13 +23,16 @@ BY_NVML = (CONTEXT, OTHERS, LEFT, DEVICE)
 
 def predicted_and_measured(named: list[tuple[str, Run]]) -> Table:
     """A row for each part, two columns for each Run, and what the part is and why the numbers differ."""
-    splits = {name: {part.name: part for part in split(run)} for name, run in named}
-    untold = {name: why_unpredicted(run.workload.kernel) for name, run in named}
+    # Two Runs may bear one name, as when nothing that is told differs.
+    splits = [(name, {part.name: part for part in split(run)}) for name, run in named]
+    untold = [why_unpredicted(run.workload.kernel) for _, run in named]
     # In the order of WHY, which is that of every split.
-    parts = [name for name in WHY if any(name in one for one in splits.values())]
+    parts = [name for name in WHY if any(name in one for _, one in splits)]
     rows, reasons, sources = [], [], []
     for name in parts:
-        cells = [cell for run, one in splits.items() for cell in _cells(one.get(name), untold[run])]
+        cells = [
+            cell for (_, one), reason in zip(splits, untold, strict=True) for cell in _cells(one.get(name), reason)
+        ]
         rows.append((f"= {name}" if name in SUMS else name, *(text for text, *_ in cells), _why(name, splits)))
         reasons.append(("", *(reason for _, reason, _ in cells), ""))
         sources.append(("", *(source for *_, source in cells), ""))
@@ -53,8 +56,8 @@ def where_it_ends(named: list[tuple[str, Run]]) -> Table:
     return Table("Where memory ends", caption, ("kernel", *sizes, "source"), tuple(rows), tuple(reasons))
 
 
-def _why(name: str, splits: dict[str, dict[str, Part]]) -> str:
-    told = [f"{run}: {one[name].difference}" for run, one in splits.items() if name in one and one[name].difference]
+def _why(name: str, splits: Sequence[tuple[str, Mapping[str, Part]]]) -> str:
+    told = [f"{run}: {one[name].difference}" for run, one in splits if name in one and one[name].difference]
     return ". ".join((WHY[name], *told))
 
 

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app import memory_bars, memory_sweep, memory_timeline
 from app.memory_split import NO_HISTORY, SUMS, split
 from app.memory_steps import REST, few, peak, steps
+from app.memory_table import predicted_and_measured
 from app.picture import Picture, Sheet, Table
 from app.selection import compare
 from app.style import DARK, LIGHT, TENSOR
@@ -135,6 +136,12 @@ def test_predicted_and_measured_side_by_side() -> None:
     assert isinstance(table, Table)
     assert table.reasons[0][1] == "Q 32.0 MiB, K 32.0 MiB, V 32.0 MiB", "on hover"
     assert table.sources[-1] == ("", "", "nvml", "", "nvml", "")
+
+
+def test_two_runs_of_one_name_have_columns_of_their_own() -> None:
+    run = fake_memory.flash_run()
+    table = predicted_and_measured([("flash", run), ("flash", run)])
+    assert {len(row) for row in (table.columns, *table.rows, *table.reasons, *table.sources)} == {6}
 
 
 def test_recorded_runs_without_a_history_say_so() -> None:
