@@ -14,7 +14,7 @@ from kernels.problem import AttentionProblem, Refused
 from profiler.catalogue import Catalogue, Stored, catalogue, count
 from profiler.codec import NotARun
 from profiler.export import RUNS, export
-from profiler.run import Run
+from profiler.run import Run, distinct
 from profiler.run_files import RunFile, scan
 from profiler.run_index import SETTLED_NANOSECONDS
 from profiler.run_rows import COLUMNS
@@ -197,6 +197,7 @@ def newest_request(folder: Path) -> tuple[Run, ...]:
     for file in newest_files(folder):
         try:
             found = load(folder / file.name)
+            distinct([*runs, *found])
         except (NotARun, StoreError):
             continue
         if runs and found[0].request != request:
@@ -218,7 +219,7 @@ def load_entries(entries: Sequence[Entry]) -> tuple[tuple[Run, ...], tuple[str, 
     wanted = {entry.run_id for entry in entries}
     for path in dict.fromkeys(entry.path for entry in entries):
         try:
-            runs += [run for run in load(path) if run.id in wanted]
+            runs = [*distinct([*runs, *(run for run in load(path) if run.id in wanted)])]
         except (NotARun, StoreError) as fault:
             faults.append(f"{printable_name(path)}: {fault}")
-    return tuple(dict.fromkeys(runs)), tuple(faults)
+    return tuple(runs), tuple(faults)

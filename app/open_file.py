@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import page, session
 from profiler.codec import NotARun
-from profiler.run import MAX_FILE_BYTES, Run, from_json
+from profiler.run import MAX_FILE_BYTES, Run, distinct, from_json
 
 OF_NCU = (
     "what Nsight Compute profiled becomes a Run by `python -m profiler import FILE.csv --heads H --seq-len S "
@@ -37,11 +37,11 @@ def _take_files(key: str) -> None:
         try:
             if file.name.lower().endswith(".csv"):
                 raise NotARun(OF_NCU)
-            runs += from_json(file.getvalue())
+            runs = [*distinct([*runs, *from_json(file.getvalue())])]
         except NotARun as fault:
             faults.append(f"{file.name}: {fault}")
     if runs:
-        session.select(list(dict.fromkeys(runs)))
+        session.select(runs)
     if faults:
         session.notify("error", " ".join(faults))
     # A new key empties the box, so that the same file can be opened again.

@@ -15,7 +15,7 @@ from profiler.codec import NotARun
 from profiler.memory_snapshot import pickled
 from profiler.output import put, require_place
 from profiler.plausible import said
-from profiler.run import Run, to_json
+from profiler.run import Run, distinct, to_json
 from profiler.store import StoreError, load_named, shown_path
 
 REFUSED = 2
@@ -65,8 +65,7 @@ def _report(files: Sequence[Path], name: str, is_for_a_terminal: bool) -> str | 
         raise Refused(f"The format {name!r} is not known; choose {', '.join(FORMATS)}.")
     if is_for_a_terminal and name not in READABLE:
         raise Refused(f"A report as {name} is nothing to read on a terminal; name a file for it with --out.")
-    # A Run given twice is one Run.
-    return FORMATS[name](tuple(dict.fromkeys(run for file in files for run in load_named(file))))
+    return FORMATS[name](distinct(run for file in files for run in load_named(file)))
 
 
 if __name__ == "__main__":

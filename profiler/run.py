@@ -4,7 +4,7 @@ import json
 import re
 import statistics
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -274,12 +274,19 @@ def from_json(text: str | bytes) -> tuple[Run, ...]:
         raise NotARun(f"The file holds {len(document['runs']):,} Runs; {MAX_RUNS:,} are the most.")
     runs: tuple[Run, ...] = tuple(decode(Run, run, f"runs[{i}]") for i, run in enumerate(document["runs"]))
     _require_little_unpacked(runs)
-    by_id: dict[str, Run] = {}
     for i, run in enumerate(runs):
         require_plausible(run, f"runs[{i}]")
-        if by_id.setdefault(run.id, run) != run:
-            raise NotARun(f"The file has two Runs of one id, {run.id}, that differ; which of them is meant?")
+    distinct(runs)
     return runs
+
+
+def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Each Run once. Raises NotARun for two of one id that differ: nothing could tell them apart."""
+    by_id: dict[str, Run] = {}
+    for run in runs:
+        if by_id.setdefault(run.id, run) != run:
+            raise NotARun(f"There are two Runs of one id, {run.id}, that differ; which of them is meant?")
+    return tuple(by_id.values())
 
 
 def _require_little_unpacked(runs: Sequence[Run]) -> None:

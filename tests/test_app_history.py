@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import history, saved_sweeps
-from app.history import Wanted, load_entries, newest_request, read_folder, table_of
+from app.history import Entry, Wanted, load_entries, newest_request, read_folder, table_of
 from app.recorded import describe
 from profiler.run import Run, to_json
 from profiler.store import load, save
@@ -253,3 +253,16 @@ def test_the_newest_runs_of_a_sweep_are_at_most_eight(folder: Path) -> None:
     assert (sweep.name, sweep.kernels, sweep.done, sweep.failed, sweep.planned) == ("tiles", ("flash",), 10, 0, 10)
     assert faults == []
     assert [entry.run_id for entry in saved_sweeps.newest_entries(sweep)] == [f"tiles-{n}" for n in range(9, 1, -1)]
+
+
+def test_two_files_with_different_runs_of_one_id_are_not_opened_together(tmp_path: Path) -> None:
+    """Nothing would tell their columns apart; the newest request takes the newer one."""
+    first = save(flash_run(), tmp_path)
+    copy = tmp_path / "copy.json"
+    copy.write_text(to_json([replace(flash_run(), recorded="a copy")]), encoding="utf-8")
+    os.utime(first, (1, 1))
+    entries = [Entry.of(flash_run(), first), Entry.of(flash_run(), copy)]
+    runs, faults = load_entries(entries)
+    assert len(runs) == 1
+    assert faults == ("copy.json: There are two Runs of one id, fake-flash, that differ; which of them is meant?",)
+    assert [run.recorded for run in newest_request(tmp_path)] == ["a copy"]

@@ -56,6 +56,7 @@ CONTENT = {
     "one.json": to_json([flash_run()]).encode(),
     "two.json": to_json([naive_run(), cpu_run()]).encode(),
     "folder/one.json": to_json([naive_run()]).encode(),
+    "copy.json": to_json([replace(flash_run(), recorded="a copy")]).encode(),
     "broken.json": b'{"format_version": 1, "runs": [3]}',
     "empty.json": b"",
     "recorded.json": (ROOT / "examples" / "library_8k.json").read_bytes(),
@@ -173,6 +174,10 @@ LONG = "a" * 5_000
     [
         (["list", LONG], f"The file or folder '{LONG[:39]}"),
         (["report", LONG], "The file or folder '"),
+        (
+            ["report", "one.json", "copy.json"],
+            "There are two Runs of one id, fake-flash, that",
+        ),
         (["list", " "], "' ' does not exist."),
         (["list", "a\nb"], "'a\\nb' does not exist."),
         (["list", "\x1b[2J"], "'\\x1b[2J' does not exist."),

@@ -224,5 +224,5 @@ def test_two_runs_of_one_id_that_differ_are_refused() -> None:
     """One given twice is one Run; of two, Compare would draw one beside itself."""
     run = flash_run()
     assert from_json(to_json([run, run])) == (run, run)
-    with pytest.raises(NotARun, match=rf"two Runs of one id, {run.id}, that differ"):
+    with pytest.raises(NotARun, match=rf"^There are two Runs of one id, {run.id}, that differ"):
         from_json(to_json([run, replace(run, recorded="another")]))
