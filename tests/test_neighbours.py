@@ -59,4 +59,4 @@ def test_a_list_that_is_refused_is_said(monkeypatch: pytest.MonkeyPatch) -> None
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", refuse)
-    assert "NVML does not list them (NVML answers: Insufficient Permissions)" in neighbours(pynvml, 0)
+    assert "NVML does not list them (NVML answers: Insufficient Permissions;" in neighbours(pynvml, 0)

@@ -26,6 +26,11 @@ RISKY_CALLS = frozenset(
 ALLOWED = {
     # Written, for pytorch.org/memory_viz; plain values only.
     ("profiler/memory_snapshot.py", "import pickle"): "a snapshot is dumped, none is loaded",
+    # Between a worker and its own process, on a socket that no other process has.
+    ("profiler/task_pipe.py", "import pickle"): "tasks and answers, as multiprocessing sends them",
+    ("profiler/task_pipe.py", "pickle.loads"): "what came on that socket",
+    ("profiler/gpu_sample.py", "os.execv"): "itself, once more, when the driver's library has been replaced",
+    ("app/frame.py", "import pandas"): "so that it is whole before plotly uses it; nothing of it is called",
     ("app/registry.py", "importlib.import_module"): "modules of app/views, by a scan of that folder",
     ("profiler/counter.py", "importlib.import_module"): "modules of profiler/counters, by a scan of that folder",
     ("profiler/probe.py", "importlib.import_module"): "one of those, by its name in the scan",

@@ -69,7 +69,7 @@ def test_below_it_stand_device_versions_time_and_what_is_missing(h200: Audit) ->
 
 def test_five_figures(h200: Audit, cpu: Audit) -> None:
     shown = figures(h200)
-    assert [figure.value for figure in shown] == ["410", "2", "49", "−0.25%", "74.2 s"]
+    assert [figure.value for figure in shown] == ["422", "2", "49", "−0.25%", "74.2 s"]
     assert shown[3].detail.startswith("L2↔SM, ") and shown[4].detail == "2 Runs saved"
     assert (figures(cpu)[3].value, figures(cpu)[3].reason) == ("–", NO_GPU)
 
@@ -78,7 +78,7 @@ def test_every_limit_has_its_row(h200: Audit) -> None:
     table = limits(h200)
     sampled = row_of(table, "HBM total", "cupti-sampling", "cupti-range")
     assert sampled[3:] == ("within 2%", "32", "1", "3", "−2.42%", "cudnn (1, 16, 1024, 128) bfloat16, causal")
-    assert row_of(table, "requested read")[3:] == ("equal", "48", "0", "0", "equal", "")
+    assert row_of(table, "requested read")[3:] == ("equal", "54", "0", "0", "equal", "")
     assert row_of(table, "counting a launch")[3:7] == ("under 60 ms a launch", "33", "0", "3")
     assert row_of(table, "measuring")[4:] == ("0", "1", "0", "–", "")
     assert row_of(table, "the whole grid")[4:] == ("1", "0", "0", "74.2 s", "whole grid")
@@ -205,7 +205,7 @@ def test_the_page_shows_the_newest_audit_and_names_a_broken_file(h200: Audit, cp
     at = page()
     assert not at.exception
     shown = html(at)
-    assert "410 of 412 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
+    assert "422 of 424 checks pass, 2 fail." in shown and "NVIDIA H200" in shown
     assert "20270101T000000-audit-bad.json: This is not an audit" in shown
     assert "python -m profiler audit --device cuda:0" in shown and f"{h200.id}.json" in shown
     for title in ("Missed limits", "Limits", "Differences: copy, fill, sum", "Not checked"):
