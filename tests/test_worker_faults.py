@@ -88,8 +88,8 @@ def test_who_killed_it_is_told_by_the_kernels_count(
     count.write_text("low 0\noom 8\noom_kill 4\n")
     os.kill(pid, signal.SIGKILL)
     assert job.wait(PATIENCE).error == (
-        "flash (phase: interpret) ended: the worker process was killed by the system, which ran out of memory. Choose a "
-        "smaller problem or free some memory; run again."
+        "flash (phase: interpret) ended: the worker process was killed by the system, which ran out of memory. "
+        "Choose a smaller problem or free some memory; run again."
     )
 
 
