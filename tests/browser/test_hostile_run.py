@@ -56,6 +56,7 @@ def test_every_page_shows_a_hostile_run_as_text(page: Page, dashboard: Dashboard
         _go_to(page, view.TITLE)
         expect(page.locator(IDLE)).to_be_attached()
         page.evaluate(UNFOLD)
+        expect(page.get_by_test_id("stExpander").locator("details:not([open])")).to_have_count(0)
         expect(page.locator(IDLE)).to_be_attached()
         pickers = page.get_by_test_id("stMain").locator('[role="combobox"]').all()
         for picker in pickers if view.TITLE in PICKED else ():
