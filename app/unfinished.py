@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiler.plausible import printable
+from profiler.proc_stat import STARTED_TICKS, fields
 from profiler.store import read_ordinary, runs_folder, write_atomically
 
 FOLDER = "unfinished"
@@ -111,6 +112,5 @@ def _process(pid: int) -> str:
     """A process by host, id and, for ids come again, when it was started."""
     started = ""
     with suppress(OSError, IndexError):
-        # pid (name) state …: the name may hold anything; the start time is the 20th field after it.
-        started = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        started = fields(pid)[STARTED_TICKS]
     return f"{socket.gethostname()} {pid} {started}"

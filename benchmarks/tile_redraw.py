@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from benchmarks.start_speed import FLAGS, ROOT
 from kernels.base import all_kernels
+from profiler.proc_stat import SYSTEM_TICKS, USER_TICKS, fields
 
 MOVES = 10
 RECORDED = ("full_8k", "causal_4k", "long_64k")
@@ -54,7 +55,7 @@ class Dashboard:
 
     def seconds(self) -> float:
         """CPU time that it has used: unlike the time to its answer, it does not depend on a busy browser."""
-        user, system = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[11:13]
+        user, system = fields(self.process)[USER_TICKS : SYSTEM_TICKS + 1]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 

@@ -3,11 +3,11 @@
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks.memory_limit import NoLimit, limited
 from benchmarks.worker_scene import PATIENCE, Fault, NotHere, Scene, wait_for
 from profiler.job import Job, JobStatus
+from profiler.proc_stat import STATE, fields
 from tests import faults
 
 HANG_TIMEOUT = 2.0  # that a Run which hangs is given
@@ -54,7 +54,7 @@ def _killed_between_two_runs(scene: Scene) -> JobStatus:
 def _stopped_while_idle(scene: Scene) -> None:
     pid = scene.pid
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    wait_for(lambda: fields(pid)[STATE] == "T")
 
 
 def _context_lost(scene: Scene) -> JobStatus:

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from profiler.proc_stat import PARENT, SESSION, fields
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 PARENT_POLL_SECONDS = 0.5
 END_SECONDS, END_POLL_SECONDS = 5.0, 0.01
@@ -112,9 +114,8 @@ def _relatives(leader: int, others: set[int]) -> set[int]:
 def _processes() -> dict[int, tuple[int, int]]:
     """Parent and session of every process, from Linux's /proc."""
     found = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # pid (name) state parent group session …, where the name may hold anything.
-            fields = file.read_text(errors="replace").rpartition(")")[2].split()
-            found[int(file.parent.name)] = int(fields[1]), int(fields[3])
+            told = fields(int(folder.name))
+            found[int(folder.name)] = int(told[PARENT]), int(told[SESSION])
     return found

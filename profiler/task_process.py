@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from pebble import ProcessExpired, ProcessFuture
 
 from profiler.oom import OomKills
+from profiler.proc_stat import STATE, fields
 from profiler.spawn import LoneContext
 from profiler.task_pipe import Answer, read_answer, receive, send, serve
 
@@ -130,7 +130,7 @@ class Watch:
     """Says, while nothing comes from a process, whether to go on waiting."""
 
     def __init__(self, pid: int, is_cancelled: Callable[[], bool], has_ended: Callable[[], bool]) -> None:
-        self._state_file = Path(f"/proc/{pid}/stat")
+        self._pid = pid
         self._is_cancelled, self._has_ended = is_cancelled, has_ended
         self._left, self._still, self._seen = math.inf, 0.0, time.monotonic()
 
@@ -155,9 +155,8 @@ class Watch:
             raise TimeoutError
 
     def _is_stopped(self) -> bool:
-        # pid (name) state …, where the name may hold anything; a debugger's stop is another one.
         with suppress(OSError):
-            return self._state_file.read_text(errors="replace").rpartition(")")[2].split()[:1] == ["T"]
+            return fields(self._pid)[STATE] == "T"  # a debugger's stop is another one
         return False
 
 
