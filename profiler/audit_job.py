@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from kernels.problem import Refused
-from profiler import child
+from profiler import child, progress_note
 from profiler.audit import Audit, AuditRow, audits_folder, runs_of, save
 from profiler.audit_grid import Subject, gpu_subjects, interpreted_subjects
 from profiler.audit_limits import REFEREE, SOURCES, WHOLE_AUDIT
@@ -76,7 +76,7 @@ class AuditJob(Job):
     def status(self) -> JobStatus:
         """A snapshot; done of total counts subjects, and the referee as one more."""
         with self._guard:
-            status, note = self._status, self._note()
+            status, note = self._status, progress_note.read(self._progress)
         if status.is_over:
             return status
         return replace(status, phase=str(note.get("phase", status.phase)), seconds=time.monotonic() - self._begun)

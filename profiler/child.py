@@ -2,7 +2,6 @@
 
 import dataclasses
 import faulthandler
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.own import is_own
 from kernels.own_fault import RefusedKernel, said_by, together
 from kernels.problem import Refused, TileConfig
-from profiler import gpu_lock, lock_holder
+from profiler import gpu_lock, lock_holder, progress_note
 from profiler.admission import admit
 from profiler.device import cpu_device, cpu_free_bytes, detect, limits
 from profiler.gpu_errors import errors_told
@@ -24,7 +23,7 @@ from profiler.own_kernel import FRAMES, NO_OWN, NOBODY, Own, Permit, as_imported
 from profiler.plausible import printable
 from profiler.rescue import rescue
 from profiler.run import DeviceInfo, Measurement, Run
-from profiler.store import RunRefused, StoreError, save, write_atomically
+from profiler.store import RunRefused, StoreError, save
 from profiler.trace_plan import plan_trace
 from profiler.workload import CPU, Workload
 
@@ -160,9 +159,9 @@ def lock(device: str, progress_file: str) -> int | None:
 
     def tell(holder: int | None) -> None:
         who = "another process of this host" if holder is None else f"process {holder} of this host"
-        note_progress(progress_file, phase=f"{WAIT}, on which {who} measures", done=0, total=1)
+        progress_note.write(Path(progress_file), phase=f"{WAIT}, on which {who} measures", done=0, total=1)
 
-    note_progress(progress_file, phase=WAIT, done=0, total=1)
+    progress_note.write(Path(progress_file), phase=WAIT, done=0, total=1)
     lock_holder.acquire(device, tell)
     return os.getpid()
 
@@ -240,7 +239,7 @@ def _measuring(device: str, progress_file: str) -> Iterator["Progress"]:
     """Hold the GPU, and turn its errors into ones that the parent can read; yields what tells the progress."""
 
     def progress(phase: str, done: int, total: int) -> None:
-        note_progress(progress_file, phase=phase, done=done, total=total)
+        progress_note.write(Path(progress_file), phase=phase, done=done, total=total)
 
     # The Job holds the lock already, unless the process that took it has died since.
     with gpu_lock.lock_of(device) if device != CPU else nullcontext(), errors_told(device):
@@ -255,9 +254,3 @@ def _save(run: Run, folder: Path) -> str:
     except StoreError as fault:
         raise rescue(run, fault) from fault
     return run.id
-
-
-def note_progress(file: str, **fields: object) -> None:
-    """Replace what the parent reads about this task; a full disk may cost the note, never the measurement."""
-    with suppress(OSError):
-        write_atomically(Path(file), json.dumps(fields), durable=False)

@@ -1,6 +1,5 @@
 """Jobs: Workloads on their way through a Worker, followed by a thread, and where they stand; free of torch."""
 
-import json
 import threading
 import time
 import uuid
@@ -16,7 +15,7 @@ from pebble import ProcessExpired, ProcessFuture
 from kernels.own import is_own
 from kernels.own_fault import together
 from kernels.problem import Refused
-from profiler import child
+from profiler import child, progress_note
 from profiler.failures import KeptAnyway, explain, how_it_died, kept_anyway, no_start
 from profiler.own_job import NOTHING, imports_of, left_by, told_of, trace_of
 from profiler.own_kernel import NO_OWN, NOBODY, Own, Permit
@@ -91,7 +90,7 @@ class Job:
         """A snapshot, with the phase that the child told last."""
         is_followed = self._thread.is_alive()
         with self._guard:
-            status, note = self._status, self._note()
+            status, note = self._status, progress_note.read(self._progress)
         if status.is_over:
             return status
         if not is_followed:
@@ -278,25 +277,14 @@ class Job:
     def _count(self, run_id: str) -> None:
         """One Run more; the note goes, so that status() does not count its phases twice."""
         with self._guard:
-            self._drop_note()
+            progress_note.drop(self._progress)
             self._status = replace(self._status, run_ids=(*self._status.run_ids, run_id))
 
     def _forget_note(self) -> None:
-        """A task is over, or a killed child may have left its note."""
+        """A task is over."""
         with self._guard:
-            self._drop_note()
-
-    def _drop_note(self) -> None:
-        with suppress(OSError):  # somebody may have put anything in its place
-            self._progress.unlink(missing_ok=True)
+            progress_note.drop(self._progress)
 
     def _update(self, **changes: Any) -> None:
         with self._guard:
             self._status = replace(self._status, seconds=time.monotonic() - self._begun, **changes)
-
-    def _note(self) -> dict[str, Any]:
-        try:
-            note = json.loads(self._progress.read_bytes())
-        except (OSError, ValueError):  # there is none, or somebody has cleared the folder for temporary files
-            return {}
-        return note if isinstance(note, dict) else {}
