@@ -198,9 +198,11 @@ def _fields(default: str) -> None:
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
     titles = own_kernels.titles()
-    st.pills("kernels", _kernels(), selection_mode="multi", format_func=titles.__getitem__, **options("kernels"))
-    for reason in _absent():
-        st.html(f'<p class="bs-caption">{escape(reason)}</p>')
+    shown, absent = _kernels()
+    st.pills(
+        "kernels", shown, selection_mode="multi", format_func=titles.__getitem__, **options("kernels"),
+        help=" ".join(("Not offered here:", *absent)) if absent else None,
+    )  # fmt: skip
     if project().fault:
         page.message("error", project().fault)
     on_cpu = values()["device"] == CPU
@@ -214,22 +216,18 @@ def _fields(default: str) -> None:
         _numbers("trace_head", "trace_row")
 
 
-def _kernels() -> list[str]:
-    """Kernels that the chosen device runs, and those that are chosen all the same: of them a sentence says why not."""
-    running, chosen = own_kernels.run_on(devices()[str(values()["device"])]), values()["kernels"]
-    kept = chosen if isinstance(chosen, list | tuple) else ()
-    return [name for name in own_kernels.offered() if name in running or name in kept]
+def _kernels() -> tuple[list[str], list[str]]:
+    """Kernels that the chosen device runs, and those that are chosen all the same; and of the others why not, each.
 
-
-def _absent() -> list[str]:
-    """Why the chosen device runs none of the kernels that are not offered."""
+    Of what is chosen and does not run a sentence of the form's says so.
+    """
     device = devices()[str(values()["device"])]
-    gpu, shown = limits(device), _kernels()
-    return [
-        f"Not here: {kernel.title}. {kernel.why_not_on(gpu)}"
-        for name, kernel in own_kernels.offered().items()
-        if name not in shown
-    ]
+    running, chosen = own_kernels.run_on(device), values()["kernels"]
+    kept = chosen if isinstance(chosen, list | tuple) else ()
+    shown = [name for name in own_kernels.offered() if name in running or name in kept]
+    gpu = limits(device)
+    absent = [kernel.why_not_on(gpu) for name, kernel in own_kernels.offered().items() if name not in shown]
+    return shown, absent
 
 
 def _numbers(*names: str) -> None:
