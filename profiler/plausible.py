@@ -10,18 +10,17 @@ import numpy as np
 
 from kernels.problem import TileConfig
 from kernels.schedule import DRAIN
-from profiler.codec import NotARun, PackedArray
+from profiler.codec import NotARun
 from profiler.plausible_memory import require_possible_memory
+from profiler.plausible_traces import MAX_CTAS_OF_AN_SM, MAX_SMS, require_fitting_state, require_fitting_timeline
 from profiler.workload import DEVICE
 
 if TYPE_CHECKING:
-    from profiler.run import DeviceInfo, Measurement, ProgramTrace, Run, Series, SoftmaxTrace
+    from profiler.run import DeviceInfo, Measurement, Run, Series
 
-MAX_ARRAY_BYTES = 32 * 2**20  # of one Run; a Run's file stays below half of it
 MAX_MEASUREMENTS, MAX_LAUNCHES, MAX_SAMPLES, MAX_TEXT = 5_000, 256, 1_000_000, 500
 MAX_SAID = 3_000  # characters of a refusal
 LARGEST, SMALLEST = 1e24, 1e-18
-MAX_PROGRAMS, MAX_SMS, MAX_CTAS_OF_AN_SM, MAX_NANOSECONDS = 2**16, 4_096, 32, 3_600 * 10**9
 MAX_UNIX_SECONDS = 253_402_300_800  # the year 10,000
 MAX_SECONDS, MAX_RUN_SECONDS = 3_600.0, 24 * 3_600.0
 SHORTEST_SECONDS = 1e-9  # that a clock tells
@@ -79,9 +78,9 @@ def require_plausible(run: "Run", place: str) -> None:
     if run.measured_at is not None and not 0 < run.measured_at[0] <= run.measured_at[1] < MAX_UNIX_SECONDS:
         raise NotARun(f"{place}.measured_at is not a time followed by a later one, in seconds since 1970.")
     if run.softmax is not None:
-        _require_fitting_state(run.softmax, run, f"{place}.softmax")
+        require_fitting_state(run.softmax, run, f"{place}.softmax")
     if run.timeline is not None:
-        _require_fitting_timeline(run.timeline, run, f"{place}.timeline")
+        require_fitting_timeline(run.timeline, run, f"{place}.timeline")
     if run.memory is not None:
         require_possible_memory(run.memory, f"{place}.memory")
 
@@ -252,63 +251,3 @@ def _require_single(keys: list[tuple[str, str, str | None]], place: str) -> None
 
 def _is_possible(value: float) -> bool:
     return value == 0 or SMALLEST <= abs(value) <= LARGEST
-
-
-def _require_fitting_state(softmax: "SoftmaxTrace", run: "Run", place: str) -> None:
-    problem, tile = run.workload.problem, run.workload.tile or TileConfig()
-    kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
-    rows = softmax.row_stop - softmax.row_start
-    inside = 0 <= softmax.row_start < softmax.row_stop <= problem.seq_len_q
-    inside &= 0 <= softmax.batch < problem.batch and 0 <= softmax.head < problem.heads
-    if not inside or softmax.BLOCK_N != tile.BLOCK_N:
-        raise NotARun(f"{place} is of rows, heads or tiles that its problem does not have.")
-    states = [
-        getattr(softmax, name) for name in ("m", "l", "alpha", "acc_norm", "exact_m", "exact_l", "exact_acc_norm")
-    ]
-    if any(state.shape != (rows, kv_tiles) for state in states):
-        raise NotARun(f"{place} should hold {rows} rows of {kv_tiles} KV tiles.")
-    acc_rows = min(tile.BLOCK_M, problem.seq_len_q - softmax.acc_tile * tile.BLOCK_M)
-    fits = softmax.acc_stride >= 1 and 0 <= softmax.acc_start < softmax.acc_stride and acc_rows >= 1
-    steps = -(-kv_tiles // max(softmax.acc_stride, 1))
-    if not fits or softmax.acc_tile < 0 or softmax.acc.shape != (steps, acc_rows, problem.head_dim):
-        raise NotARun(f"{place}.acc does not fit its problem and tile.")
-    scores = () if softmax.scores is None else (softmax.scores,)
-    for kept in scores:
-        columns_fit = len(kept.shape) == 2 and kept.shape[1] == problem.seq_len_kv and kept.shape[0] >= 1
-        last = softmax.score_start + (kept.shape[0] if columns_fit else 0)
-        if not columns_fit or not softmax.row_start <= softmax.score_start < last <= softmax.row_stop:
-            raise NotARun(f"{place}.scores are of rows or keys that it does not have.")
-    _require_unpacked((*states, softmax.acc, *scores), "float32", place)
-
-
-def _require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) -> None:
-    kernel, tile = run.workload.attention_kernel, run.workload.tile or TileConfig()
-    walk = kernel.schedule(run.workload.problem, tile).walk
-    programs = None if walk is None or walk.total_programs > MAX_PROGRAMS else walk.total_programs
-    arrays = (timeline.sm, timeline.start_ns, timeline.end_ns)
-    if programs is None:
-        raise NotARun(f"{place} is of a kernel whose programs are not known, or of more than {MAX_PROGRAMS:,}.")
-    if any(array.shape != (programs,) for array in arrays) or timeline.timer_step_ns < 1:
-        raise NotARun(f"{place} should hold {programs:,} programs and the step of their clock.")
-    _require_unpacked((timeline.sm,), "int32", place)
-    _require_unpacked((timeline.start_ns, timeline.end_ns), "int64", place)
-    sm, start, end = (array.numpy() for array in arrays)
-    if sm.min() < 0 or sm.max() >= MAX_SMS or start.min() < 0 or bool((end < start).any()):
-        raise NotARun(f"{place} has an SM or a time that no GPU gives.")
-    if int(end.max()) > MAX_NANOSECONDS:
-        raise NotARun(f"{place} lasts longer than an hour.")
-    # +1 at each start, −1 at each end, ends first: the running sum over an SM is what it holds at once.
-    change = np.repeat([1, -1], programs or 0)
-    order = np.lexsort((change, np.concatenate([start, end]), np.concatenate([sm, sm])))
-    if int(change[order].cumsum().max()) > MAX_CTAS_OF_AN_SM:
-        raise NotARun(f"{place} has more than {MAX_CTAS_OF_AN_SM} programs on one SM at once.")
-
-
-def _require_unpacked(arrays: tuple[PackedArray, ...], dtype: str, place: str) -> None:
-    if any(array.dtype != dtype for array in arrays) or sum(array.nbytes for array in arrays) > MAX_ARRAY_BYTES:
-        raise NotARun(f"{place} has an array that is not {dtype}, or arrays above {MAX_ARRAY_BYTES >> 20} MiB.")
-    try:
-        for array in arrays:
-            array.numpy()
-    except NotARun as fault:
-        raise NotARun(f"{place}: {fault}") from fault
