@@ -15,6 +15,8 @@ HeadDim = Annotated[int, typer.Option(help="Width of a head.")]
 Dtype = Annotated[str, typer.Option(help="float16, bfloat16 or float32.")]
 Causal = Annotated[bool, typer.Option("--causal", help="Hide keys after the query, aligned bottom-right.")]
 Window = Annotated[int | None, typer.Option(help="Keep only keys less than this many positions away.")]
+BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
+BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
 
 
 def problem_of(

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import profiler.__main__ as cli
 from app.command import command
 from kernels.problem import AttentionProblem, TileConfig
+from profiler import run_command
 from profiler.own_kernel import Permit
 from profiler.worker import JobStatus
 from profiler.workload import TraceRequest, Workload, workloads
@@ -38,7 +39,7 @@ def repeat(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Workload, .
 
     def run(line: str) -> tuple[Workload, ...]:
         recorder = Recorder()
-        monkeypatch.setattr(cli, "worker_for", lambda device: recorder)
+        monkeypatch.setattr(run_command, "worker_for", lambda device: recorder)
         words = shlex.split(line)
         assert words[:3] == ["python", "-m", "profiler"]
         result = CliRunner().invoke(cli.app, words[3:])

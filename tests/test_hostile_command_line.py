@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from app import compare_report, report
 from kernels.problem import Refused
 from profiler import __main__ as cli
-from profiler import audit_command, compare_command, resources_command, sweep_command
+from profiler import audit_command, compare_command, resources_command, run_command, sweep_command
 from profiler.admission import admit
 from profiler.compile_pool import known
 from profiler.device import cpu_device
@@ -129,7 +129,7 @@ def without_work() -> Iterator[None]:
     with ExitStack() as stack:
         for target, name, put in (
             (os, "replace", replace_inside),
-            (cli, "worker_for", Instantly),
+            (run_command, "worker_for", Instantly),
             (cli, "diagnose", lambda tell: DIAGNOSIS),
             (cli, "subprocess", SimpleNamespace(run=in_this_process)),
             (compare_command, "subprocess", SimpleNamespace(run=in_this_process)),
