@@ -9,7 +9,8 @@ OPEN = (
     "This server listens on {where} and asks for no password: whoever reaches it can run kernels here and read every "
     "Run. Set a password (docs/security.md), or start it with --server.address 127.0.0.1."
 )
-GUARDED = "This server listens on {where}, and asks who comes to sign in."
+GUARDED = "This server listens on {where}, and asks who comes to sign in{open}."
+UNENCRYPTED = "; without TLS, here or in a proxy before it, all that is typed and shown can be read on the way"
 
 
 def is_wide(address: str | None) -> bool:
@@ -36,4 +37,5 @@ def warning(is_guarded: bool) -> str:
     if not is_wide(here):
         return ""
     where = "every address of this machine" if here in (None, "", "0.0.0.0", "::") else here
-    return (GUARDED if is_guarded else OPEN).format(where=where)
+    encrypted = config.get_option("server.sslCertFile")
+    return (GUARDED if is_guarded else OPEN).format(where=where, open="" if encrypted else UNENCRYPTED)

@@ -11,7 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, TileConfig
+from profiler.admission import admit
 from profiler.codec import NotARun
+from profiler.device import cpu_device
 from profiler.list_command import AsJson
 from profiler.output import put, require_place
 from profiler.own_kernel import Permit
@@ -36,7 +38,7 @@ from profiler.show import runs_table
 from profiler.stopped import STOPPED
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
-from profiler.workload import AUTO, LADDER, TraceRequest, Workload, workloads
+from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
 from profiler.wrong_output import why_failed
 
 errors = Console(stderr=True)
@@ -87,6 +89,11 @@ def run(
     device = device or default_device()
     how = (counters.replace("_", "-"), drain, detail, tuple(order))
     chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
+    if device == CPU:
+        # What needs no GPU's facts is refused at once; the worker, which looks at the rest, takes seconds to start.
+        for workload in chosen:
+            if not is_own(workload.kernel):
+                admit(workload, cpu_device(), None, None)
     require_place(out)
     permit = Permit.here(*filter(is_own, kernel))
     status = _follow(worker_for(device).submit(chosen, timeout, permit), chosen)

@@ -129,7 +129,7 @@ def test_nothing_leaves_the_machine(local: Served, guarded: Served) -> None:
 
 
 def test_where_others_reach_it_the_log_says_so_and_never_the_password(guarded: Served) -> None:
-    assert "listens on every address of this machine, and asks who comes to sign in." in guarded.log
+    assert "listens on every address of this machine, and asks who comes to sign in; without TLS, here" in guarded.log
     assert PASSWORD not in guarded.log
 
 
