@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app import own_kernels
 from kernels.base import AttentionKernel, GpuLimits, all_kernels
+from kernels.on_chip import REGISTERS, SHARED
 from kernels.problem import LONGEST_FIRST, ORDERS, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from kernels.row_walk import RowWalk
 from profiler import list_command
@@ -76,7 +77,7 @@ def test_tiles_without_a_mask_are_the_schedules_full_ones(
 
 def test_longest_first_by_hand() -> None:
     """Six heads of three Q tiles, in sections of three: the last Q tile of heads 0, 1, 2 first."""
-    problem = AttentionProblem(2, 3, 3, 384, 384, 64, causal=True)
+    problem = AttentionProblem(2, 3, 3, 384, 384, 128, causal=True)
     walk = walk_of(KERNEL, problem, TileConfig(order=LONGEST_FIRST))
     assert walk.section == 3
     order = walk.launch_order().tolist()
@@ -86,7 +87,7 @@ def test_longest_first_by_hand() -> None:
 
 def test_sawtooth_by_hand() -> None:
     """Four Q tiles in waves of two: programs 0 and 1 fall, 2 and 3 rise."""
-    plan = KERNEL.schedule(AttentionProblem(1, 1, 1, 512, 384, 64), TileConfig(order=SAWTOOTH)).with_wave(2)
+    plan = KERNEL.schedule(AttentionProblem(1, 1, 1, 512, 384, 128), TileConfig(order=SAWTOOTH)).with_wave(2)
     walk = plan.walk
     assert isinstance(walk, RowWalk)
     paths = [[walk.tile_of(program, step)[1] for step in range(3)] for program in range(4)]
@@ -94,11 +95,11 @@ def test_sawtooth_by_hand() -> None:
 
 
 def test_a_walk_that_falls_reads_its_last_tile_first() -> None:
-    """300 keys are tiles of 128, 128 and 44 rows of 128 B."""
-    walk = walk_of(KERNEL, AttentionProblem(1, 1, 1, 100, 300, 64), T16)
+    """600 keys are tiles of 256, 256 and 88 rows of 128 B."""
+    walk = walk_of(KERNEL, AttentionProblem(1, 1, 1, 100, 600, 64), T16)
     reads = [int(walk.bytes_until(0, np.array([done]))["k"][0][0]) for done in range(4)]
-    assert reads == [0, 44 * 128, 172 * 128, 300 * 128]
-    assert [step.kv_range for step in walk.program_steps("flash_ws", 0)] == [(256, 300), (128, 256), (0, 128)]
+    assert reads == [0, 88 * 128, 344 * 128, 600 * 128]
+    assert [step.kv_range for step in walk.program_steps("flash_ws", 0)] == [(512, 600), (256, 512), (0, 256)]
 
 
 def test_by_hand() -> None:
@@ -115,12 +116,20 @@ def test_by_hand() -> None:
     assert KERNEL.l2_sm_bounds(LONG, T16) == (LONG.compulsory_bytes, 1024 * 2 * 2_097_152 + 2 * 33_554_432 + 524_288)
 
 
-@pytest.mark.parametrize(("head_dim", "tile"), [(16, (128, 3)), (64, (128, 3)), (96, (128, 2)), (256, (64, 2))])
+@pytest.mark.parametrize(("head_dim", "tile"), [(16, (256, 2)), (64, (256, 2)), (96, (128, 2)), (256, (64, 2))])
 def test_the_tile_is_the_kernels_own(head_dim: int, tile: tuple[int, int]) -> None:
     cut = KERNEL.cut(replace(LONG, head_dim=head_dim), TileConfig(32, 32, 2, 5, SAWTOOTH))
     assert cut == TileConfig(128, tile[0], 8, tile[1], SAWTOOTH)
     with pytest.raises(Refused, match=r"^longest_first launches the programs with most KV tiles first"):
         KERNEL.cut(LONG, TileConfig(order=LONGEST_FIRST))
+
+
+def test_where_p_waits_for_its_product() -> None:
+    """Where a tile has 256 keys: S of 64 × 256 beside P would be 256 registers a thread, and there are 240."""
+    for head_dim, place in ((64, ("float16", SHARED)), (128, ("float32", REGISTERS)), (256, ("float32", REGISTERS))):
+        plan = KERNEL.schedule(AttentionProblem(1, 1, 1, 512, 512, head_dim), T16)
+        (p,) = (held for held in plan.launches[0].on_chip if held.name == "P")
+        assert (p.dtype, p.place) == place
 
 
 @pytest.mark.parametrize(

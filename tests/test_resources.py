@@ -335,8 +335,8 @@ def test_gluon_is_compiled_for_hopper_alone(tmp_path: Path, monkeypatch: pytest.
     found = {one.configuration.compute_capability: one for one in compile_all(chosen)}
     (launch,) = found[9, 0].launches
     assert (launch.num_warps, launch.registers, launch.spill_bytes, launch.programs) == (12, 168, 0, 6)
-    # Q, and three tiles of 128 keys each of K and of V, in rows of 128 B; the barriers on top.
-    assert 0 < launch.shared_memory - 128 * (128 + 2 * 3 * 128) < 1024
+    # Q, and two tiles of 256 keys each of K and of V, in rows of 128 B; P of 128 × 256; the barriers on top.
+    assert 0 < launch.shared_memory - 128 * (128 + 2 * 2 * 256) - 2 * 128 * 256 < 1024
     for other in ((8, 0), (10, 0)):
         assert (
             found[other].is_refused and "written for the warp groups of compute capability 9.0" in found[other].reason

@@ -34,7 +34,7 @@ CASES = [
     ("flash_tma", LONG, TileConfig(128, 64, 8, 3)),
     ("flash_tma", CAUSAL, TileConfig(64, 128, 4, 2, LONGEST_FIRST)),
     ("flash_ws", LONG, TileConfig(128, 128, 8, 2)),
-    ("flash_ws", CAUSAL, TileConfig(128, 128, 8, 3, LONGEST_FIRST)),
+    ("flash_ws", CAUSAL, TileConfig(128, 256, 8, 2, LONGEST_FIRST)),
     ("query_tiled", SHORT, TileConfig(16, 256, 4, 1)),
     ("row_streaming", LONG, TileConfig(1, 64, 4, 1)),
     ("split_kv", LONG, TileConfig(16, 64, 4, 3)),

@@ -2,6 +2,7 @@
 
 S of a tile is issued before P V of the tile before, and its softmax runs while that product does. With TAKE_TURNS the
 groups issue their products one after the other, so that one has the tensor cores while the other has the exponentials.
+With SHARE_P the product reads P from shared memory: tiles of so many keys leave no registers for it beside S.
 """
 
 from triton.experimental import gluon
@@ -66,6 +67,15 @@ def start_scores(q, k_shared, stage, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, 
 
 
 @gluon.jit
+def shared_operand(p, p_shared, INDEX: gl.constexpr, DTYPE: gl.constexpr):
+    """P of consumer INDEX where its product reads it from shared memory."""
+    operand = p_shared.index(INDEX)
+    operand.store(p.to(DTYPE))
+    fence_async_shared()
+    return operand
+
+
+@gluon.jit
 def start_values(p, v_shared, stage, acc, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, DTYPE: gl.constexpr):
     """Issue acc + P V of the V tile in a stage; returns P as the product reads it, which must live as long."""
     p = gl.convert_layout(p.to(DTYPE), gl.DotOperandLayout(0, acc.type.layout, 2))
@@ -74,20 +84,32 @@ def start_values(p, v_shared, stage, acc, BLOCK_N: gl.constexpr, WIDTH: gl.const
 
 
 @gluon.jit
+def start_shared_values(operand, v_shared, stage, acc, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr):
+    """As start_values, with P in shared memory."""
+    v = v_shared.index(stage).reshape([BLOCK_N, WIDTH])
+    return warpgroup_mma(operand, v, acc, is_async=True)
+
+
+@gluon.jit
 def attend_tile(
-    q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+    q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
     acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, MASKED: gl.constexpr, TAKE_TURNS: gl.constexpr, DTYPE: gl.constexpr,
+    CAUSAL: gl.constexpr, MASKED: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, DTYPE: gl.constexpr,
 ):  # fmt: skip
     """Scores and softmax of tile j, while the tile before, of which p are the weights, is multiplied with its V."""
     # P comes here as float32: as 16 bits it would be converted early, and wait for registers of a product under way.
+    if SHARE_P:
+        p_operand = shared_operand(p, p_shared, INDEX, DTYPE)
     mbarrier.wait(k_full.index(k_stage), k_phase)
     if TAKE_TURNS:
         wait_for_turn(INDEX)
     s = start_scores(q, k_shared, k_stage, ROWS, BLOCK_N, WIDTH)
     mbarrier.wait(v_full.index(v_stage), v_phase)
-    acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
+    if SHARE_P:
+        acc = start_shared_values(p_operand, v_shared, v_stage, acc, BLOCK_N, WIDTH)
+    else:
+        acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
     if TAKE_TURNS:
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(1, deps=[s])
@@ -99,7 +121,10 @@ def attend_tile(
     # The wait for P V belongs after the exponentials. LLVM would move it before them, were p and l_i not among what it
     # hands on; ptxas would, were there no branch between.
     never_loop(seq_len_kv)
-    acc, p_operand, p, l_i = warpgroup_mma_wait(0, deps=[acc, p_operand, p, l_i])
+    if SHARE_P:
+        acc, p, l_i = warpgroup_mma_wait(0, deps=[acc, p, l_i])
+    else:
+        acc, p_operand, p, l_i = warpgroup_mma_wait(0, deps=[acc, p_operand, p, l_i])
     mbarrier.arrive(v_empty.index(v_stage))
     acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
     v_stage = k_stage
@@ -113,10 +138,10 @@ def attend_tile(
 
 @gluon.jit
 def consume(
-    o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
 ):  # fmt: skip
     """All KV tiles of consumer INDEX, then its rows of O and LSE."""
     DTYPE: gl.constexpr = o_described.dtype
@@ -158,26 +183,26 @@ def consume(
     if CAUSAL:
         for j in range(n_tiles - 2, n_tiles - 1 - masks, -1):
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
-                q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+                q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
                 acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
-                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, DTYPE,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
     plain = n_tiles - gl.maximum(masks, 1)
     if TURNS:
         plain = gl.where(backward, plain, gl.maximum(clear - 1, 0))
     for i in range(plain):
         acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
-            q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+            q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
             acc, m_i, l_i, p, i, row, seq_len_q, seq_len_kv, scale, coarse,
-            INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, DTYPE,
+            INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, SHARE_P, DTYPE,
         )  # fmt: skip
     if TURNS:
         # Rising, they come last.
         for j in range(gl.maximum(clear, 1), gl.where(backward, 0, n_tiles)):
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
-                q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
+                q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
                 acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
-                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, DTYPE,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
 
     mbarrier.wait(v_full.index(v_stage), v_phase)

@@ -8,7 +8,8 @@ Grid      (batch · heads · ⌈seq_len_q / 128⌉,), Q tiles fastest; with long
           (batch, head) side by side
 Tiles     q [128, WIDTH] stays in shared memory; k, v [BLOCK_N, WIDTH] stream through rings of STAGES tiles there, from
           the last tile to the first, with sawtooth the other way in every second wave; s, p [128, BLOCK_N] in
-          registers, s of a step beside p of the step before; WIDTH is head_dim padded to 64, 128 or 256
+          registers, s of a step beside p of the step before, which stands in shared memory instead where WIDTH is 64
+          and a tile has 256 keys; WIDTH is head_dim padded to 64, 128 or 256
 State     m_i, l_i [128], acc [128, WIDTH], float32, in registers
 Barriers  for each stage of K and of V: full, which opens when the bytes are there; empty, when both groups have
           arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty
@@ -34,7 +35,7 @@ from kernels.described import require_describable
 from kernels.finite_values import kept_out
 from kernels.flash_ws.consumer import consume
 from kernels.flash_ws.producer import produce
-from kernels.flash_ws.schedule import BLOCK_M, CONSUMERS, ROWS, cut, section_of, width_of
+from kernels.flash_ws.schedule import BLOCK_M, CONSUMERS, ROWS, cut, section_of, shares_p, width_of
 from kernels.flash_ws.work import place, tiles_seen
 from kernels.launching import (
     TritonLaunch,
@@ -87,7 +88,7 @@ def flash_ws_forward(
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
-    TIMELINE: gl.constexpr,
+    SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
     """Flash attention forward for one Q tile; see the head of this file."""
     program = gl.program_id(0)
@@ -100,6 +101,10 @@ def flash_ws_forward(
     q_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, 1, 1, ROWS, WIDTH], q_described.layout)
     k_shared = gl.allocate_shared_memory(k_described.dtype, [STAGES, 1, 1, BLOCK_N, WIDTH], k_described.layout)
     v_shared = gl.allocate_shared_memory(v_described.dtype, [STAGES, 1, 1, BLOCK_N, WIDTH], v_described.layout)
+    p_shared = q_shared
+    if SHARE_P:
+        p_layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+        p_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, ROWS, BLOCK_N], p_layout)
     q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     for c in gl.static_range(CONSUMERS):
         mbarrier.init(q_full.index(c), count=1)
@@ -110,14 +115,14 @@ def flash_ws_forward(
     gl.warp_specialize(
         [
             (consume, (
-                o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS,
+                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (consume, (
-                o_described, lse_ptr, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
+                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS,
+                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (produce, (
                 q_described, k_described, v_described, q_shared, k_shared, v_shared,
@@ -210,6 +215,7 @@ def launch_arguments(
         "LONGEST_FIRST": tile.order == LONGEST_FIRST,
         "TURNS": tile.order == SAWTOOTH,
         "TAKE_TURNS": width >= TAKES_TURNS_FROM,
+        "SHARE_P": shares_p(tile),
         "TIMELINE": timeline is not None,
         "num_warps": 4,  # of the first consumer; the compiler adds the other warps
         "maxnreg": REGISTERS,

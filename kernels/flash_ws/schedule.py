@@ -16,8 +16,9 @@ ROWS = 64  # of Q for each of them: the height of one warpgroup product
 BLOCK_M = CONSUMERS * ROWS
 WARPS = 4 * CONSUMERS
 # By width: keys of a tile, and tiles of K and of V that shared memory holds at once.
-BLOCK_N = {64: 128, 128: 128, 256: 64}
-STAGES = {64: 3, 128: 2, 256: 2}
+BLOCK_N = {64: 256, 128: 128, 256: 64}
+STAGES = {64: 2, 128: 2, 256: 2}
+MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
 MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
 
 
@@ -51,6 +52,11 @@ def width_of(problem: AttentionProblem) -> int:
     return max(64, problem.padded_head_dim)
 
 
+def shares_p(tile: TileConfig) -> bool:
+    """Whether P goes to its product through shared memory: a tile of so many keys leaves no registers for it."""
+    return tile.BLOCK_N > MOST_KEYS_IN_REGISTERS
+
+
 def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
     """How many (batch, head) are launched side by side: 1 in orders other than longest_first."""
     if tile.order != LONGEST_FIRST:
@@ -63,12 +69,13 @@ def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
     width, dtype = width_of(problem), problem.dtype
     q, kv, s, row = (tile.BLOCK_M, width), (tile.BLOCK_N, width), (tile.BLOCK_M, tile.BLOCK_N), (tile.BLOCK_M,)
     streams = f"one step, {tile.num_stages} in flight"
+    p = (dtype, SHARED) if shares_p(tile) else ("float32", REGISTERS)
     return (
         Held("Q", "q", q, dtype, SHARED, "all steps"),
         Held("K", "k", kv, dtype, SHARED, streams),
         Held("V", "v", kv, dtype, SHARED, streams),
         Held("S", "s", s, "float32", REGISTERS, "one step"),
-        Held("P", "p", s, "float32", REGISTERS, "until the next step's scores are on their way"),
+        Held("P", "p", s, *p, "until the next step's scores are on their way"),
         Held("acc", "acc", q, "float32", REGISTERS, "all steps"),
         Held("m", "m", row, "float32", REGISTERS, "all steps"),
         Held("l", "l", row, "float32", REGISTERS, "all steps"),
