@@ -16,11 +16,12 @@ from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.own import is_own
 from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
+from profiler import auto
 from profiler.device import limits
 from profiler.project import project
 from profiler.run import Run
 from profiler.worker import DEFAULT_TIMEOUT, worker_for
-from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
+from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload
 
 BLOCKS = (4, 8, 16, 32, 64, 128, 256)
 WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
@@ -56,6 +57,9 @@ def draw() -> None:
     with st.container(key="bs-dock"):
         if wanted:
             st.html(cost_html(cost(wanted), wanted[0].device))
+            if auto.KERNEL in _names(values()):
+                choice = auto.choose(wanted[0].problem, devices()[wanted[0].device])
+                st.html(f'<p class="bs-others">{escape(auto.sentence(choice))}</p>')
         if others := shows_others(wanted, session.current()):
             st.html(f'<p class="bs-others">{escape(others)}</p>')
         if reason:
@@ -137,19 +141,23 @@ def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
     )
     tile = TileConfig(whole("BLOCK_M"), whole("BLOCK_N"), whole("num_warps"), whole("num_stages"))
     trace = TraceRequest(head=whole("trace_head"), row=whole_or_none("trace_row"))
-    chosen = form["kernels"]
-    names = tuple(chosen) if isinstance(chosen, list | tuple) else ()
+    names = _names(form)
     # Rung by rung, so that the pictures show what is to be improved on above what improves it.
-    ordered = tuple(name for name in own_kernels.offered() if name in names)
+    ordered = tuple(name for name in (*own_kernels.offered(), auto.KERNEL) if name in names)
     _seconds(form["timeout"])
-    how = (str(form["counters"]), bool(form["drain"]), bool(form["detail"]))
+    counted = (str(form["counters"]), bool(form["drain"]), bool(form["detail"]))
+    how = (whole("seed"), str(form["l2"]), whole("repeats"), trace, *counted)
     orders = form["order"]
     if not isinstance(orders, list | tuple) or not orders:
         raise Refused(f"No order is chosen; choose at least one of {', '.join(ORDERS)}.")
-    return workloads(
-        ordered, problem, tile, str(form["device"]), whole("seed"), str(form["l2"]), whole("repeats"), trace, *how,
-        tuple(sorted(map(str, orders), key=ORDERS.index)),
-    )  # fmt: skip
+    in_order = tuple(sorted(map(str, orders), key=ORDERS.index))
+    return auto.asked(ordered, problem, tile, str(form["device"]), how, in_order, devices().__getitem__)[0]
+
+
+def _names(form: Mapping[str, object]) -> tuple[str, ...]:
+    """The kernels chosen, as they are named."""
+    chosen = form["kernels"]
+    return tuple(map(str, chosen)) if isinstance(chosen, list | tuple) else ()
 
 
 def _seconds(value: object) -> float:
@@ -199,6 +207,7 @@ def _fields(default: str) -> None:
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
     titles = own_kernels.titles()
     shown, absent = _kernels()
+    titles |= {auto.KERNEL: "Auto"}
     st.pills(
         "kernels", shown, selection_mode="multi", format_func=titles.__getitem__, **options("kernels"),
         help=" ".join(("Not offered here:", *absent)) if absent else None,
@@ -222,9 +231,10 @@ def _kernels() -> tuple[list[str], list[str]]:
     Of what is chosen and does not run a sentence of the form's says so.
     """
     device = devices()[str(values()["device"])]
-    running, chosen = own_kernels.run_on(device), values()["kernels"]
-    kept = chosen if isinstance(chosen, list | tuple) else ()
+    running, kept = own_kernels.run_on(device), _names(values())
     shown = [name for name in own_kernels.offered() if name in running or name in kept]
+    if device.name in auto.tables() or auto.KERNEL in kept:
+        shown.append(auto.KERNEL)
     gpu = limits(device)
     absent = [kernel.why_not_on(gpu) for name, kernel in own_kernels.offered().items() if name not in shown]
     return shown, absent

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, TileConfig
+from profiler import auto
 from profiler.admission import admit
 from profiler.codec import NotARun
 from profiler.device import cpu_device
@@ -38,12 +39,12 @@ from profiler.show import runs_table
 from profiler.stopped import STOPPED
 from profiler.store import StoreError, load, runs_folder
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
-from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload, workloads
+from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload
 from profiler.wrong_output import why_failed
 
 errors = Console(stderr=True)
 
-KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel to run, or module:function; several times.")]
+KernelNames = Annotated[list[str], typer.Option("--kernel", help="Kernel, module:function, or auto; several times.")]
 NumWarps = Annotated[int, typer.Option(help="Warps of one program.")]
 Orders = Annotated[list[str], typer.Option("--order", help=f"{', '.join(ORDERS)}; several times for a Run of each.")]
 NumStages = Annotated[int, typer.Option(help="Stages of the software pipeline.")]
@@ -87,8 +88,8 @@ def run(
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or default_device()
-    how = (counters.replace("_", "-"), drain, detail, tuple(order))
-    chosen = workloads(tuple(kernel), problem, tile, device, seed, l2, repeats, wanted, *how)
+    how = (seed, l2, repeats, wanted, counters.replace("_", "-"), drain, detail)
+    chosen, choice = auto.asked(tuple(kernel), problem, tile, device, how, tuple(order))
     if device == CPU:
         # What needs no GPU's facts is refused at once; the worker, which looks at the rest, takes seconds to start.
         for workload in chosen:
@@ -96,6 +97,8 @@ def run(
                 admit(workload, cpu_device(), None, None)
     require_place(out)
     permit = Permit.here(*filter(is_own, kernel))
+    if choice:
+        errors.print(choice, highlight=False)
     status = _follow(worker_for(device).submit(chosen, timeout, permit), chosen)
     runs = _finished(status)
     if runs:
