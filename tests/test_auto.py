@@ -119,7 +119,7 @@ def test_the_form_offers_it_on_a_gpu_with_a_table_alone(monkeypatch: pytest.Monk
     chosen["kernels"] = ["auto"]
     assert "auto" in form._kernels()[0], "what is chosen stays to be seen; a sentence says why it cannot run"
     asked = SMALL_FORM | {"kernels": ["flash", "auto"], "device": "cuda:0", "head_dim": 64, "BLOCK_M": 32}
-    assert [(one.kernel, one.tile and one.tile.BLOCK_M) for one in form.request(asked)] == [("flash", 32), ("flash", 64)]
+    assert [one.tile for one in form.request(asked)] == [TileConfig(32, 64, 4, 3), SMALL]
     assert len(form.request(asked | {"BLOCK_M": 64})) == 1, "the same twice is measured once"
     with pytest.raises(Refused, match="no measurements of NVIDIA A100"):
         form.request(asked | {"device": "cuda:1"})
