@@ -7,15 +7,17 @@ outside service for this machine's address before they refuse a foreign origin.
 import re
 from urllib.parse import urlsplit
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from app import listening, sign_in
 
 UPLOAD, METRICS = "/_stcore/upload_file/", "/_stcore/metrics"
-POLICY_VIOLATION = 1008
+PROTOCOL_ERROR, POLICY_VIOLATION = 1002, 1008
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")  # the name, then the port
 HEADERS = {
     "X-Frame-Options": "DENY",
@@ -38,7 +40,8 @@ class Doors:
             return
         reason = refusal(scope["path"], Headers(scope=scope))
         if not reason:
-            await self.app(scope, receive, _with_headers(send))
+            spoken = _in_protocol(receive, send) if scope["type"] == "websocket" else receive
+            await self.app(scope, spoken, _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         else:
@@ -79,6 +82,23 @@ def _is_known(name: str | None) -> bool:
     return name in here or any(
         one in ("*", name) or (one.startswith("*.") and name.endswith(one[1:])) for one in allowed
     )
+
+
+def _in_protocol(receive: Receive, send: Send) -> Receive:
+    """Close on what is no message of a page's: Streamlit does so too, with a traceback in the log for each."""
+
+    async def received() -> Message:
+        message = await receive()
+        if message["type"] != "websocket.receive":
+            return message
+        try:
+            BackMsg.FromString(message.get("bytes") or b"\xff")
+        except DecodeError:
+            await send({"type": "websocket.close", "code": PROTOCOL_ERROR})
+            return {"type": "websocket.disconnect", "code": PROTOCOL_ERROR}
+        return message
+
+    return received
 
 
 def _with_headers(send: Send) -> Send:

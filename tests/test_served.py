@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from profiler.run import MAX_FILE_BYTES
 from tests.served import ESTABLISHED, LISTEN, ROOT, Served, served, session, upload, xsrf
@@ -107,6 +107,19 @@ def test_no_address_reads_a_file_of_the_machine(local: Served, path: str) -> Non
 
 def test_programs_cannot_drive_it_past_the_pages(local: Served) -> None:
     assert local.ask("/_stcore/agent/interact", "POST", b"{}", content_type="application/json")[0] in (403, 404)
+
+
+@pytest.mark.parametrize("message", ["a text", "", b"", b"\xff\xfe no protobuf", b"\x0a\xff\xff\xff\xff\x0f"])
+def test_what_no_page_says_ends_its_session_and_fills_no_log(local: Served, message: str | bytes) -> None:
+    with session(local) as opened:
+        opened.connection.send(message)
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                opened.connection.recv(timeout=10)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1002
+    assert "Traceback" not in local.log
+    with session(local) as other:
+        assert "Press Run" in other.text
 
 
 def test_no_page_of_it_may_be_framed(local: Served) -> None:
