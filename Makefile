@@ -33,7 +33,7 @@ run: $(READY)
 		--server.headless $(if $(DISPLAY)$(WAYLAND_DISPLAY),false --server.showEmailPrompt false,true)
 
 test: $(READY_TO_TEST) lint chromium
-	$(PY) -m pytest -m "not gpu"
+	$(PY) -m pytest -m "not gpu" -n 2 --dist loadgroup
 
 test-gpu: $(READY_TO_TEST)
 	$(PY) -m pytest -m gpu

@@ -72,9 +72,12 @@ def takes(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig =
     return True
 
 
-def is_slow(kernel: AttentionKernel) -> bool:
-    """Whether it takes seconds to begin with a problem: torch compiles FlexAttention on a GPU for each anew."""
-    return kernel.name == "flex" and here() is not None
+def is_slow(kernel: AttentionKernel, problem: AttentionProblem | None = None, tile: TileConfig = T16) -> bool:
+    """Whether it takes seconds: on a GPU torch compiles FlexAttention for each problem; interpreted, many steps do."""
+    if here() is not None:
+        return kernel.name == "flex"
+    walk = None if problem is None else kernel.schedule(problem, kernel.cut(problem, tile)).walk
+    return walk is not None and walk.total_steps > MOST_STEPS
 
 
 def in_time(
@@ -108,7 +111,8 @@ def in_every_dtype(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
             found += [
                 pytest.param(kernel, in_time(kernel, problem, tile), tile, id=f"{name}-{dtype}-{kernel.name}")
                 for kernel in all_kernels().values()
-                if takes(kernel, problem, tile) and (row % len(ELEMENT_BYTES) == column or not is_slow(kernel))
+                if takes(kernel, problem, tile)
+                and (row % len(ELEMENT_BYTES) == column or not is_slow(kernel, problem, tile))
             ]
     return pytest.mark.parametrize(("kernel", "problem", "tile"), found)
 

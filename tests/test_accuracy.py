@@ -14,6 +14,8 @@ from profiler.device import cpu_device
 from profiler.run import Measurement
 from profiler.workload import Workload
 
+pytestmark = pytest.mark.computes
+
 PROBLEM = AttentionProblem(1, 2, 1, 64, 32, 16, "float32")
 
 

@@ -16,6 +16,8 @@ from profiler.run import DeviceInfo
 from profiler.workload import TraceRequest, workloads
 from tests.test_app_form import SMALL as SMALL_FORM
 
+pytestmark = pytest.mark.computes
+
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 SHORT = replace(LONG, seq_len_q=1024, seq_len_kv=1024)
 DECODE = replace(LONG, heads=32, kv_heads=8, seq_len_q=1, seq_len_kv=65536)

@@ -14,6 +14,8 @@ from kernels.problem import AttentionProblem
 from kernels.schedule import Launch
 from kernels.tile_grid import TileGrid
 
+pytestmark = pytest.mark.computes
+
 BLOCKS = st.sampled_from([1, 4, 8, 16])
 CAUSAL = ColumnWalk(TileGrid(AttentionProblem(1, 1, 1, 16, 16, 2, "float16", causal=True), 4, 4))
 

@@ -26,6 +26,8 @@ from profiler.own_kernel import OWN_REFERENCE
 from profiler.run import Measurement, Run
 from tests.fake_runs import PROBLEM, TILE, cpu_run, flash_run, naive_run
 
+pytestmark = pytest.mark.computes
+
 
 def with_(run: Run, *found: Measurement) -> Run:
     """The Run with these Measurements and no others."""

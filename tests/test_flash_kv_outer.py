@@ -25,6 +25,8 @@ from tests.attention_cases import CASES
 from tests.seen_accesses import Access, scheduled, seen_accesses, total
 from tests.small_problems import small_works
 
+pytestmark = pytest.mark.computes
+
 KERNEL = all_kernels()["flash_kv_outer"]
 MODULE = importlib.import_module("kernels.flash_kv_outer.kernel")
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")

@@ -12,6 +12,8 @@ from tests.attention_cases import CASES, T16, T32, check, draw
 from tests.seen_rows import check_schedule
 from tests.small_problems import small_works
 
+pytestmark = pytest.mark.computes
+
 KERNEL: AttentionKernel = all_kernels()["flash_tma"]
 FLASH: AttentionKernel = all_kernels()["flash"]
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")

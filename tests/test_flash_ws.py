@@ -19,6 +19,8 @@ from profiler.device import GPUS, cpu_device
 from tests.attention_cases import T16
 from tests.seen_rows import walk_of
 
+pytestmark = pytest.mark.computes
+
 KERNEL: AttentionKernel = all_kernels()["flash_ws"]
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 H200, A100, B200 = (GPUS[name].limits for name in ("h200", "a100", "b200"))

@@ -27,6 +27,8 @@ from tests.hostile import (
     require_sentence,
 )
 
+pytestmark = pytest.mark.computes
+
 
 def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

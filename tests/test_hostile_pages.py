@@ -27,6 +27,8 @@ from profiler.run import Run, from_json, to_document
 from tests.fake_runs import naive_run
 from tests.hostile import PRINTABLE, documents, full_run, often, places, quickly, require_sentence, seldom
 
+pytestmark = pytest.mark.computes
+
 # What charts write themselves: bold, a new line, a coloured square, and the end of a hover text.
 UNMEANT = re.compile(r'<(?!/?b>|br>|/?extra>|/span>|span style="color:#[0-9A-F]{6}(;font-size:[0-9]+px)?">)')
 PLOTLY = "plotly()"

@@ -25,6 +25,8 @@ from tests.hostile import (
     require_sentence,
 )
 
+pytestmark = pytest.mark.computes
+
 
 def require_read_or_refused(data: str | bytes) -> bool:
     """Whether it is read; fail where it is read as something else than it is written as again, or badly refused."""

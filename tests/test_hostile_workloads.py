@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from profiler.run import from_json, to_json
 from profiler.workload import LADDER, TraceRequest, Workload
 from tests.attention_cases import ALLOWED
 from tests.hostile import ANYTHING, HOSTILE_TEXTS, often, quickly, require_sentence, spelled
+
+pytestmark = pytest.mark.computes
 
 SIZES = st.sampled_from(
     [1, 2, 3, 8, 16, 63, 64, 100, 1024, 1025, 2**20, 2**24, 2**24 + 1, 2**31, 2**63, 10**30, 10**5_000]

@@ -32,6 +32,8 @@ from tests.attention_cases import ALLOWED, CASES, T16, check, draw, takes
 from tests.fake_runs import H200, PROBLEM, flash_run, naive_run
 from tests.test_app_form import SMALL
 
+pytestmark = pytest.mark.computes
+
 SDPA = ("cudnn", "flash_attention_2", "mem_efficient")
 LIBRARY = (*SDPA, "flex")
 FLEX = all_kernels()["flex"]

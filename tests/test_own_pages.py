@@ -33,6 +33,8 @@ from profiler.store import load, save
 from profiler.workload import CPU, Workload, workloads
 from tests.fake_runs import PROBLEM, THIS_CPU, cpu_run, flash_run, naive_run
 
+pytestmark = pytest.mark.computes
+
 SMALL, TILE = AttentionProblem(1, 2, 2, 64, 64, 16, "float32", causal=True), TileConfig(16, 16)
 
 

@@ -26,6 +26,8 @@ from tests.attention_cases import CASES, T16, check, draw
 from tests.seen_rows import check_schedule, walk_of
 from tests.small_problems import small_works
 
+pytestmark = pytest.mark.computes
+
 KERNEL: AttentionKernel = all_kernels()["query_tiled"]
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 MEDIUM = AttentionProblem(1, 16, 16, 512, 512, 128, "bfloat16")

@@ -337,8 +337,7 @@ def test_command_line_refuses_with_one_sentence(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(("most", "width"), [(1, 1440), (2, 390)])
 def test_report_in_a_browser(chromium: Browser, tmp_path: Path, both: tuple[Run, Run], width: int, most: int) -> None:
     file = tmp_path / "report.html"
     file.write_text(FORMATS["html"](both[-most:]), encoding="utf-8")

@@ -18,6 +18,8 @@ from tests import fake_runs
 from tests.fake_timelines import scheduled, traced
 from tests.trace_rules import checked
 
+pytestmark = pytest.mark.computes
+
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "full_8k.json"
 MANY = AttentionProblem(heads=64, kv_heads=64, seq_len_q=16_384, seq_len_kv=16_384, head_dim=64)
 

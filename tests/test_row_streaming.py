@@ -15,6 +15,8 @@ from tests.attention_cases import CASES, check, draw
 from tests.seen_rows import check_schedule, walk_of
 from tests.small_problems import small_works
 
+pytestmark = pytest.mark.computes
+
 KERNEL: AttentionKernel = all_kernels()["row_streaming"]
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 A100, T4 = (GPUS[name].limits for name in ("a100", "t4"))

@@ -22,6 +22,8 @@ from kernels.walk import Walk
 from profiler.tile_trace import AccessTrace, traced_accesses
 from tests.attention_cases import CASES, draw
 
+pytestmark = pytest.mark.computes
+
 FLASH, NAIVE = all_kernels()["flash"], all_kernels()["naive"]
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 BLOCKS = st.sampled_from([8, 16, 32])

@@ -23,6 +23,8 @@ from tests.attention_cases import CASES, check, draw
 from tests.seen_accesses import scheduled, seen_accesses, total
 from tests.small_problems import small_works
 
+pytestmark = pytest.mark.computes
+
 KERNEL = all_kernels()["split_kv"]
 MODULE = importlib.import_module("kernels.split_kv.kernel")
 SCHEDULE = importlib.import_module("kernels.split_kv.schedule")

@@ -23,6 +23,8 @@ from profiler.state_trace import exact_prefixes, record_softmax
 from profiler.trace_plan import ACC_VALUES, LONGEST_SCORES, SCORE_VALUES, STATE_VALUES, TracePlan, plan_trace
 from profiler.workload import CPU, TraceRequest, Workload, workloads
 
+pytestmark = pytest.mark.computes
+
 LN2 = math.log(2)
 ROW = AttentionProblem(1, 1, 1, 1, 4, 1, "float32")  # head_dim 1: scores are q · k
 TWO_BLOCKS = TileConfig(BLOCK_M=1, BLOCK_N=2)

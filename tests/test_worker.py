@@ -164,8 +164,8 @@ def test_stop(cpu_worker: Worker) -> None:
 
 def test_when_a_stopped_job_is_over_nothing_of_it_goes_on(cpu_worker: Worker, runs: Path) -> None:
     """Whatever its process did when Stop came: no Run appears later of which the Job has not told, and no half one."""
-    for step in range(12):
-        pause = 0.03 * step
+    for step in range(7):
+        pause = 0.05 * step
         job = cpu_worker.submit(FLASH)
         while job.status().state == "waiting":
             time.sleep(0.002)
