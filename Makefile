@@ -32,8 +32,12 @@ run: $(READY)
 	@exec $(PY) -m streamlit run app/main.py --server.address 127.0.0.1 --server.port $(PORT) \
 		--server.headless $(if $(DISPLAY)$(WAYLAND_DISPLAY),false --server.showEmailPrompt false,true)
 
+# What only computes runs beside what starts processes, servers and browsers, and is printed after it.
 test: $(READY_TO_TEST) lint chromium
-	$(PY) -m pytest -m "not gpu" -n 2 --dist loadgroup
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$(PY) -m pytest -m "not gpu and computes" > "$$log" 2>&1 & beside=$$!; \
+	$(PY) -m pytest -m "not gpu and not computes"; status=$$?; \
+	wait $$beside || status=1; cat "$$log"; exit $$status
 
 test-gpu: $(READY_TO_TEST)
 	$(PY) -m pytest -m gpu

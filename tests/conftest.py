@@ -44,13 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2` one process takes what starts processes, servers and browsers, in order; the other what computes."""
-    for item in items:
-        if item.get_closest_marker("computes") is None:
-            item.add_marker(pytest.mark.xdist_group("machine"))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that needs a GPU is skipped by name where there is none, and where this process interprets kernels."""
     if item.get_closest_marker("gpu") is None:
