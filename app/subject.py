@@ -9,7 +9,8 @@ from kernels.base import AttentionKernel, all_kernels
 from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
-from profiler.run import DeviceInfo, Run
+from kernels.walk import Walk
+from profiler.run import HALVES, DeviceInfo, Run
 from profiler.workload import CPU, workloads
 
 FLASH = "flash"  # what the article arrives at: the first to look at
@@ -63,6 +64,19 @@ def schedule_of(run: Run) -> Schedule:
     """The schedule that a Run went through, in the waves of its GPU."""
     work = run.workload
     return _schedule(work.attention_kernel, work.problem, work.tile or TileConfig(), _wave(run))
+
+
+def walk_of(run: Run) -> Walk | None:
+    """The Walk that a Run's programs went through; None where none is known.
+
+    A Run that asked for other bytes than its kernel's schedule says was made by another version of the kernel, whose
+    programs may have been others.
+    """
+    plan = schedule_of(run)
+    told = {m.name: m.value for m in run.measurements if m.source == "schedule" and m.launch is None}
+    asked = plan.requested_read_bytes, plan.requested_write_bytes
+    same = all(told.get(name, size) == size for name, size in zip(HALVES["requested_bytes"], asked, strict=True))
+    return plan.walk if same else None
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:

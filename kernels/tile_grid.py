@@ -1,6 +1,6 @@
 """The score matrix cut into tiles of BLOCK_M × BLOCK_N, and what the mask makes of each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class TileGrid:
         for name, value in (("first", first), ("full_first", full_first), ("full_last", full_last), ("last", last)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
+
+    @property
+    def unpacked(self) -> AttentionProblem:
+        """The problem whose heads and queries place_of takes, without the causal mask, which hides nothing there."""
+        if self.packs == 1:
+            return self.problem
+        return replace(self.problem, heads=self.problem.heads * self.packs, seq_len_q=1)
 
     def place_of(self, batch: int, head: int, query: int) -> tuple[int, int]:
         """((batch, head) as one number, row) at which a query of a head stands in the score matrices that are cut."""
