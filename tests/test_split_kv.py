@@ -287,6 +287,14 @@ def test_a_merging_program_takes_all_shares_of_as_many_queries_as_fit(
     assert merged_at_once(problem, tile) == (rows, shares)
 
 
+def test_the_launches_of_a_decode() -> None:
+    """A row of 32 in each merging program, whose 64 shares of 128 values are 16 for each thread of 16 warps."""
+    split, merge = MODULE.launches(DECODE, TileConfig(16, 64, 4, 2))
+    assert (split.programs, merge.programs) == (512, 32)
+    assert (split.constants["CAUSAL"], split.constants["PARTIAL"], split.constants["num_warps"]) == (False, False, 4)
+    assert (merge.constants["ROWS"], merge.constants["SHARES"], merge.constants["num_warps"]) == (1, 64, 16)
+
+
 @pytest.mark.usefixtures("poisoned")
 def test_more_shares_than_are_merged_at_once() -> None:
     """60 shares of a KV tile; 8192 values of acc are 32 shares of a query by 256."""

@@ -11,7 +11,7 @@ from kernels.tile_grid import TileGrid
 
 TARGET_PROGRAMS = 512  # a few waves on any GPU of 2026
 MAX_SPLITS = 128
-MERGED_VALUES = 8192  # of acc in a merging program's registers at once: 64 for each thread of 4 warps
+MERGED_VALUES = 8192  # of acc in a merging program's registers at once: 16 for each thread of 16 warps
 
 
 def splits_of(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]:
