@@ -10,7 +10,8 @@ from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
 from kernels.walk import Walk
-from profiler.run import HALVES, DeviceInfo, Run
+from profiler.run import DeviceInfo, Run
+from profiler.same_schedule import has_schedule
 from profiler.workload import CPU, workloads
 
 FLASH = "flash"  # what the article arrives at: the first to look at
@@ -67,16 +68,9 @@ def schedule_of(run: Run) -> Schedule:
 
 
 def walk_of(run: Run) -> Walk | None:
-    """The Walk that a Run's programs went through; None where none is known.
-
-    A Run that asked for other bytes than its kernel's schedule says was made by another version of the kernel, whose
-    programs may have been others.
-    """
+    """The Walk that a Run's programs went through; None where none is known, as for another version of the kernel."""
     plan = schedule_of(run)
-    told = {m.name: m.value for m in run.measurements if m.source == "schedule" and m.launch is None}
-    asked = plan.requested_read_bytes, plan.requested_write_bytes
-    same = all(told.get(name, size) == size for name, size in zip(HALVES["requested_bytes"], asked, strict=True))
-    return plan.walk if same else None
+    return plan.walk if has_schedule(run, plan) else None
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:

@@ -23,11 +23,12 @@ from app.tile_tables import moved, moved_both
 from app.timeline_pages import timed
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.walk import Walk
+from profiler.codec import NotARun
 from profiler.device import cpu_device
 from profiler.measure import measure
 from profiler.run import Run, from_json, to_json
 from profiler.workload import TraceRequest, Workload
-from tests.fake_timelines import scheduled
+from tests import fake_timelines
 
 # Heads 0 to 2 share K/V head 0, heads 3 to 5 share 1; each K/V head has 3 KV tiles, a program each.
 PROBLEM, TILE = AttentionProblem(1, 6, 2, 1, 24, 16, "float32", causal=True), TileConfig(4, 8)
@@ -44,7 +45,7 @@ def walk_of(subject: Subject) -> Walk:
 def traced() -> Run:
     """Head 4, interpreted, as it comes out of a file; its programs as if they had run on 2 SMs for 1 µs."""
     run = measure(Workload("split_kv", PROBLEM, TILE, trace=TraceRequest(0, 4)), cpu_device(), "packed")
-    timeline = scheduled(walk_of(PACKED), lanes=2, step_ns=1024)
+    timeline = fake_timelines.scheduled(walk_of(PACKED), lanes=2, step_ns=1024)
     (read,) = from_json(to_json((replace(run, timeline=replace(timeline, launch="split")),)))
     return read
 
@@ -169,9 +170,12 @@ def test_a_program_says_which_query_heads_it_has_and_what_state_it_left() -> Non
 
 
 def test_a_run_of_another_version_of_its_kernel_has_no_walk() -> None:
-    """Had it asked for K and V once for each query head, its programs would have been others."""
-    run = traced()
+    """Had it asked for K and V once for each query head, its programs would have been others, and more or fewer."""
+    run, seven = traced(), fake_timelines.traced([0] * 7, range(0, 7000, 1000), range(1000, 8000, 1000))
     told = tuple(replace(m, value=3 * m.value) if m.source == "schedule" and m.value else m for m in run.measurements)
-    assert recording(replace(run, measurements=told)) is None
-    (one,) = timed((replace(run, measurements=told),))
-    assert "batch, K/V head" not in {row[0] for row in chosen(one, 4).rows}
+    (other,) = from_json(to_json((replace(run, measurements=told, timeline=seven),)))
+    assert recording(other) is None
+    (one,) = timed((other,))
+    assert "batch, K/V head" not in {row[0] for row in chosen(one, 6).rows}
+    with pytest.raises(NotARun, match="should hold 6 programs"):
+        from_json(to_json((replace(run, timeline=seven),)))

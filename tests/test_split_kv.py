@@ -42,13 +42,13 @@ def walk_of(problem: AttentionProblem, tile: TileConfig) -> RowWalk:
 @pytest.mark.parametrize(
     ("problem", "tile", "splits", "share_tiles"),
     [
-        (DECODE, TileConfig(16, 64), 64, 16),  # 4 heads in a Q tile: 64 shares of each of 8 make 512 programs
-        (replace(DECODE, kv_heads=32), TileConfig(16, 64), 16, 64),  # 32 heads of one query: 16 shares each
+        (DECODE, TileConfig(16, 64), 47, 22),  # 4 heads in a Q tile: 48 shares of each of 8 wanted
+        (replace(DECODE, kv_heads=32), TileConfig(16, 64), 12, 86),  # 32 heads of one query: 12 shares each
         (LONG, TileConfig(128, 64), 1, 128),  # 1024 programs without a split
-        (AttentionProblem(1, 1, 1, 1, 65_536, 128), TileConfig(16, 64), 128, 8),  # 512 wanted, 128 allowed
+        (AttentionProblem(1, 1, 1, 1, 65_536, 128), TileConfig(16, 64), 128, 8),  # 384 wanted, 128 allowed
         (AttentionProblem(1, 1, 1, 1, 6400, 128), TileConfig(16, 64), 100, 1),  # no more than KV tiles
-        (AttentionProblem(1, 64, 64, 1, 640, 128), TileConfig(16, 64), 5, 2),  # 8 wanted of 10 tiles: 5 shares of 2
-        (AttentionProblem(1, 170, 170, 1, 704, 128), TileConfig(16, 64), 4, 3),  # of 11 tiles 3, 3, 3 and 2
+        (AttentionProblem(1, 64, 64, 1, 640, 128), TileConfig(16, 64), 5, 2),  # 6 wanted of 10 tiles: 5 shares of 2
+        (AttentionProblem(1, 100, 100, 1, 704, 128), TileConfig(16, 64), 4, 3),  # of 11 tiles 3, 3, 3 and 2
     ],
 )
 def test_splits_by_hand(problem: AttentionProblem, tile: TileConfig, splits: int, share_tiles: int) -> None:
@@ -177,17 +177,17 @@ def test_where_and_when_a_tile_is_visited_agree(work: tuple[AttentionProblem, Ti
 
 
 def test_decoding_by_hand() -> None:
-    """8 K/V heads of 64 shares: each reads 4 queries of 256 B and 16 of 1024 KV tiles, K and V once in all.
+    """8 K/V heads of 47 shares: each reads 4 queries of 256 B and 22 of 1024 KV tiles, K and V once in all.
 
-    These are 134,217,728 B each. A partial acc is 512 B, m and l are 4 B, of 4 heads in each of 512 programs.
+    These are 134,217,728 B each. A partial acc is 512 B, m and l are 4 B, of 4 heads in each of 376 programs.
     """
     plan = KERNEL.schedule(DECODE, TileConfig(16, 64))
     split, merge = plan.launches
-    assert split.walk is not None and (split.walk.total_programs, split.walk.total_steps) == (512, 8 * 1024)
-    assert split.reads == {"q": 2048 * 256, "k": 134_217_728, "v": 134_217_728}
-    assert split.writes == merge.reads == {"acc": 2048 * 512, "m": 2048 * 4, "l": 2048 * 4}
+    assert split.walk is not None and (split.walk.total_programs, split.walk.total_steps) == (376, 8 * 1024)
+    assert split.reads == {"q": 1504 * 256, "k": 134_217_728, "v": 134_217_728}
+    assert split.writes == merge.reads == {"acc": 1504 * 512, "m": 1504 * 4, "l": 1504 * 4}
     assert merge.writes == {"o": 32 * 256, "lse": 32 * 4}
-    assert KERNEL.temporaries(DECODE, TileConfig(16, 64)) == {"acc": 1_048_576, "m": 8192, "l": 8192, "lse": 128}
+    assert KERNEL.temporaries(DECODE, TileConfig(16, 64)) == {"acc": 770_048, "m": 6016, "l": 6016, "lse": 128}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_shares_that_see_nothing_weigh_nothing(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("problem", "tile", "rows", "shares"),
     [
-        (packed(DECODE), TileConfig(16, 64), 1, 64),  # 64 shares of 128 values are 8192 already
+        (packed(DECODE), TileConfig(16, 64), 1, 64),  # 47 shares, and as many of 128 values as 64 are 8192
         (packed(replace(DECODE, seq_len_kv=400)), TileConfig(16, 64), 4, 8),  # 7 shares; no more than 4 queries
         (LONG, TileConfig(128, 64), 64, 1),  # a share a Q tile: 64 queries of 128 values
         (LONG, TileConfig(16, 64), 16, 1),  # no more than BLOCK_M
@@ -288,9 +288,9 @@ def test_a_merging_program_takes_all_shares_of_as_many_queries_as_fit(
 
 
 def test_the_launches_of_a_decode() -> None:
-    """A row of 32 in each merging program, whose 64 shares of 128 values are 16 for each thread of 16 warps."""
+    """A row of 32 in each merging program, whose 47 shares, to 64, of 128 values are 16 for each of 512 threads."""
     split, merge = MODULE.launches(DECODE, TileConfig(16, 64, 4, 2))
-    assert (split.programs, merge.programs) == (512, 32)
+    assert (split.programs, merge.programs) == (376, 32)
     assert (split.constants["CAUSAL"], split.constants["PARTIAL"], split.constants["num_warps"]) == (False, False, 4)
     assert (merge.constants["ROWS"], merge.constants["SHARES"], merge.constants["num_warps"]) == (1, 64, 16)
 

@@ -9,7 +9,9 @@ from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.tile_grid import TileGrid
 
-TARGET_PROGRAMS = 512  # a few waves on any GPU of 2026
+# One wave where an SM holds three programs, on the 132 SMs of an H100 or H200: in a wave that is not full, the programs
+# that are left wait for their own loads, and HBM for them.
+TARGET_PROGRAMS = 384
 MAX_SPLITS = 128
 MERGED_VALUES = 8192  # of acc in a merging program's registers at once: 16 for each thread of 16 warps
 
