@@ -16,7 +16,7 @@ HBM       requested read: Q for each share + Σ over programs of the visited K a
           written: acc, m and l of all shares; O + LSE (equals schedule(); a test checks it)
 L2↔SM     no bound is claimed
 Numerics  as flash; a share that sees nothing leaves −inf, 0, 0, which weighs 0; m is kept before sm_scale
-Paper     Dao et al. 2023, Flash-Decoding for long-context inference; GQA packing: Shah et al. 2024, FlashAttention-3
+Paper     Dao et al. 2023, Flash-Decoding for long-context inference; GQA packing is pack_gqa in FlashAttention-3's code
 """
 
 from contextlib import nullcontext
