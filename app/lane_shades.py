@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.lanes import Lanes
+from app.packed_rows import head_title
 from app.style import DARK, Theme, seconds
 from kernels.problem import Int64Array
 from kernels.walk import Walk
@@ -46,8 +47,9 @@ def by_head(found: Lanes, walk: Walk | None) -> Shades:
     # Neighbouring heads run side by side: of five shades the next but one is the next head's.
     turn = np.array([0, 2, 4, 1, 3]) if count == STEPS else np.arange(count)
     shade = turn[np.arange(len(found.sm)) // walk.programs % count]
-    words = "one head" if walk.copies == 1 else f"a shade for each of {count} heads"
-    many = f"{walk.copies:,} heads take turns in {STEPS} shades"
+    head = head_title(walk.grid)
+    words = f"one {head}" if walk.copies == 1 else f"a shade for each of {count} {head}s"
+    many = f"{walk.copies:,} {head}s take turns in {STEPS} shades"
     return Shades(shade, count, words if walk.copies <= STEPS else many)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.packed_rows import head_title
 from app.picture import Table
 from app.resident import Resident, resident, why_none
 from app.style import capacity, ratio, seconds
@@ -67,8 +68,9 @@ def levels(subject: Subject, moment: Moment) -> Table:
     """HBM's whole tensors, what L2 was asked for of K and V, and what one program holds on chip."""
     running = None if subject.run is None else resident(subject.run, moment.program, moment.step)
     rows = [*_hbm(subject), _l2(subject, moment), _between(subject, running), *_on_chip(subject, moment)]
+    head = head_title(moment.walk.grid)
     caption = (
-        "HBM: whole tensors, all heads. L2: K and V that this head has read, if nothing pushed them out. "
+        f"HBM: whole tensors, all heads. L2: K and V that this {head} has read, if nothing pushed them out. "
         f"{_when(running)}Below: where Triton's compiler puts operands and accumulators on tensor "
         "cores; not all need room at once: do not add up."
     )
@@ -106,9 +108,10 @@ def _l2(subject: Subject, moment: Moment) -> _Row:
     tiles = np.arange(grid.kv_tiles)
     rows = grid.kv_rows(tiles, tiles + 1)
     size = sum(int(rows[reads > 0].sum()) for reads in moment.kv_reads) * grid.row_bytes
+    head = head_title(grid)
     return level.row(
-        "K, V read", size, "of this head",
-        "K and V of this head read so far, each byte once; other heads' compete for the same L2",
+        "K, V read", size, f"of this {head}",
+        f"K and V of this {head} read so far, each byte once; other heads' compete for the same L2",
     )  # fmt: skip
 
 

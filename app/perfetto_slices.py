@@ -103,9 +103,10 @@ def lane_slices(run: Run, found: Lanes) -> LaneSlices:
 
 def _work(walk: Walk, program: int) -> dict[str, Any]:
     work = Work.of(walk, program)
+    heads = work.query_heads(walk)
     return {
         "batch": work.batch,
-        "head": work.head,
+        **({"head": work.head} if heads is None else {"kv_head": work.head, "query_heads": _span(heads)}),
         "q_tile": _span(work.q_tiles),
         "kv_tiles": "none" if work.kv_tiles is None else _span(work.kv_tiles),
         "requested_bytes": work.requested_bytes,

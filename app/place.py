@@ -14,16 +14,17 @@ _KERNEL = "tile.kernel"
 
 def here(walk: Walk) -> Moment:
     """The moment at which a walk is at the place that was chosen last, clamped to its problem."""
-    state, problem, grid = st.session_state, walk.grid.problem, walk.grid
+    state, problem, grid = st.session_state, walk.grid.unpacked, walk.grid
     if "row" not in state:
         return Moment.opening(walk)
     sizes = {"batch": problem.batch, "head": problem.heads, "row": problem.seq_len_q, "key": problem.seq_len_kv}
-    batch, head, row, key = (min(max(int(state.get(name, 0)), 0), size - 1) for name, size in sizes.items())
+    batch, head, query, key = (min(max(int(state.get(name, 0)), 0), size - 1) for name, size in sizes.items())
+    batch_head, row = grid.place_of(batch, head, query)
     q_tile, kv_tile = row // grid.BLOCK_M, key // grid.BLOCK_N
     chosen = Moment(walk, int(state.get("program", 0)), int(state.get("step", 0)))
-    if chosen.batch_head == (batch, head) and chosen.q_tile == q_tile and chosen.kv_tile in (kv_tile, None):
+    if chosen.head == batch_head and chosen.q_tile == q_tile and chosen.kv_tile in (kv_tile, None):
         return chosen
-    return Moment.at_tile(walk, batch * problem.heads + head, q_tile, kv_tile)
+    return Moment.at_tile(walk, batch_head, q_tile, kv_tile)
 
 
 def kv_tile(block_n: int) -> int | None:
@@ -64,17 +65,19 @@ def clamped(label: str, asked: int | None, low: int, high: int) -> int:
 
 def go_to(moment: Moment) -> None:
     """Choose a moment; row and key follow into its tiles, to their first ones if they are not there already."""
-    state = st.session_state
-    state["batch"], state["head"] = moment.batch_head
+    state, grid, (first, stop), keys = st.session_state, moment.walk.grid, moment.rows, moment.keys
+    _, row = grid.place_of(state.get("batch", 0), state.get("head", 0), state.get("row", -1))
+    there = grid.query_of(moment.head, row if first <= row < stop else first)
+    state["batch"], state["head"], state["row"] = there
     state["program"], state["step"] = moment.program, moment.step
-    for name, span in (("row", moment.rows), ("key", moment.keys)):
-        if span is not None and not span[0] <= state.get(name, -1) < span[1]:
-            state[name] = span[0]
+    if keys is not None and not keys[0] <= state.get("key", -1) < keys[1]:
+        state["key"] = keys[0]
 
 
 def go_to_row(walk: Walk, batch: int, head: int, row: int) -> None:
     """Choose a row of one (batch, head); the KV position stays, or the nearest one that the row's tile visits."""
     grid, state = walk.grid, st.session_state
-    state["row"] = row
+    state["batch"], state["head"], state["row"] = batch, head, row
     kv_tile = int(state.get("key", grid.problem.seq_len_kv - 1)) // grid.BLOCK_N
-    go_to(Moment.at_tile(walk, batch * grid.problem.heads + head, row // grid.BLOCK_M, kv_tile))
+    batch_head, at = grid.place_of(batch, head, row)
+    go_to(Moment.at_tile(walk, batch_head, at // grid.BLOCK_M, kv_tile))

@@ -3,6 +3,7 @@
 import math
 
 from app.lanes import CLOCK
+from app.packed_rows import head_title
 from app.picture import Table
 from app.program_work import Work, walk_of
 from app.softmax_recording import recording
@@ -22,7 +23,8 @@ def chosen(one: Timed, program: int) -> Table:
     if walk is not None:
         work = Work.of(walk, program)
         rows += [
-            ("batch, head", f"{work.batch}, {work.head}", "schedule"),
+            (f"batch, {head_title(walk.grid)}", f"{work.batch}, {work.head}", "schedule"),
+            *((("query heads", _span(heads), "schedule"),) if (heads := work.query_heads(walk)) else ()),
             ("Q tile", _span(work.q_tiles), "schedule"),
             ("KV tiles", "none, all are masked" if work.kv_tiles is None else _span(work.kv_tiles), "schedule"),
             ("steps", f"{work.steps:,}", "schedule"),
@@ -53,13 +55,13 @@ def _state(one: Timed, walk: Walk, program: int) -> tuple[str, dict[str, str], s
     kept = recording(one.run)
     if kept is None:
         return "", {}, "this Run recorded no softmax state"
-    trace, work, grid = kept.trace, Work.of(walk, program), walk.grid
-    row = max(trace.row_start, work.q_tiles[0] * grid.BLOCK_M)
-    stop = min(trace.row_stop, (work.q_tiles[1] + 1) * grid.BLOCK_M)
-    if (trace.batch, trace.head) != (work.batch, work.head) or row >= stop:
+    trace, work, block = kept.trace, Work.of(walk, program), walk.grid.BLOCK_M
+    row = max(trace.row_start, work.q_tiles[0] * block - kept.offset)
+    stop = min(trace.row_stop, (work.q_tiles[1] + 1) * block - kept.offset)
+    if kept.batch_head != program // walk.programs or row >= stop:
         rows = f"rows {trace.row_start:,} to {trace.row_stop - 1:,}"
         return "", {}, f"recorded: {rows} of batch {trace.batch}, head {trace.head}"
-    met = [order for order in walk.states_of(program // walk.programs, row // grid.BLOCK_M) if len(order)]
+    met = [order for order in walk.states_of(kept.batch_head, kept.q_tile(row)) if len(order)]
     # Of the states that programs with shares keep of this row, the one that met this program's first tile.
     first = walk.tile_of(program, 0)[1]
     own = next((order for order in met if first in order), met[0] if met else None)
@@ -70,7 +72,8 @@ def _state(one: Timed, walk: Walk, program: int) -> tuple[str, dict[str, str], s
     }
     if not all(map(math.isfinite, values.values())):
         return "", {}, f"row {row:,} has no number after KV tile {own[-1]:,}"
-    return f" of row {row:,}", {shown: significant(value, 4) for shown, value in values.items()}, ""
+    head = f" of query head {trace.head:,}" if walk.grid.packs > 1 else ""
+    return f" of row {row:,}{head}", {shown: significant(value, 4) for shown, value in values.items()}, ""
 
 
 def _span(ends: tuple[int, int]) -> str:

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from app import subject
 from app.lanes import Lanes
-from app.subject import schedule_of
 from kernels.problem import Int64Array
 from kernels.row_walk import RowWalk
 from kernels.walk import Walk
@@ -14,8 +14,8 @@ from profiler.run import Run
 
 
 def walk_of(run: Run, found: Lanes) -> Walk | None:
-    """The Walk of a Run's programs; None where its schedule does not have as many as ran."""
-    walk = schedule_of(run).walk
+    """The Walk of a Run's programs; None where it is not known, or does not have as many as ran."""
+    walk = subject.walk_of(run)
     return walk if walk is not None and walk.total_programs == len(found.sm) else None
 
 
@@ -49,7 +49,10 @@ def requested(walk: Walk) -> Int64Array:
 
 @dataclass(frozen=True)
 class Work:
-    """What one program works on: (batch, head), first and last Q tile and KV tile, bytes asked for."""
+    """What one program works on: (batch, head), first and last Q tile and KV tile, bytes asked for.
+
+    The head is a K/V head where query heads are rows (TileGrid.packs).
+    """
 
     batch: int
     head: int
@@ -67,3 +70,13 @@ class Work:
         (q_first, kv_first), (q_last, kv_last) = walk.tile_of(program, 0), walk.tile_of(program, steps - 1)
         kv_tiles = None if kv_first is None or kv_last is None else (kv_first, kv_last)
         return cls(batch, head, (q_first, q_last), kv_tiles, steps, int(requested(walk)[p]))
+
+    def query_heads(self, walk: Walk) -> tuple[int, int] | None:
+        """First and last query head of its Q tiles where these are rows; None where rows are queries of one head."""
+        grid, (first, last) = walk.grid, self.q_tiles
+        if grid.packs == 1:
+            return None
+        stop = last * grid.BLOCK_M + int(grid.q_rows(last))
+        batch_head = self.batch * grid.problem.heads + self.head
+        (_, low, _), (_, high, _) = grid.query_of(batch_head, first * grid.BLOCK_M), grid.query_of(batch_head, stop - 1)
+        return low, high

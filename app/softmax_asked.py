@@ -49,7 +49,7 @@ def sentence(asked: Asked, found: Recording, shown: int) -> str:
     """Which row is shown instead of the one that was asked for, and why; empty where the trace holds that one."""
     if asked.is_in(found):
         return ""
-    trace, problem = found.trace, found.walk.grid.problem
+    trace, problem = found.trace, found.walk.grid.unpacked
     instead = f"this is {Asked(trace.batch, trace.head, shown).named(problem)}"
     what = asked.named(problem).capitalize()
     if not asked.exists(problem):

@@ -106,7 +106,7 @@ def recorded_tiles(trace: SoftmaxTrace) -> tuple[int, ...]:
 def last_recorded(found: Recording) -> int:
     """Of recorded_tiles, of which there must be one, that at which a running state ends; else the last."""
     tiles = recorded_tiles(found.trace)
-    return next((tile for tile in reversed(found.last_tiles(found.trace.acc_tile)) if tile in tiles), tiles[-1])
+    return next((tile for tile in reversed(found.last_tiles) if tile in tiles), tiles[-1])
 
 
 def whole_acc(found: Recording, kv_tile: int, row: int, theme: Theme) -> Picture:
@@ -114,8 +114,10 @@ def whole_acc(found: Recording, kv_tile: int, row: int, theme: Theme) -> Picture
     trace, rows = found.trace, found.walk.grid.BLOCK_M
     first = trace.acc_tile * rows
     kept = "every tile" if trace.acc_stride == 1 else f"every {trace.acc_stride:,} tiles"
-    caption = f"acc of Q tile {trace.acc_tile:,} after KV tile {kv_tile:,}, rows × head_dim; kept {kept}. "
-    ends = found.last_tiles(trace.acc_tile)
+    # Where query heads are rows, the others of the Q tile are of heads that were not asked for.
+    whose = f"head {trace.head:,}" if found.walk.grid.packs > 1 else f"Q tile {trace.acc_tile:,}"
+    caption = f"acc of {whose} after KV tile {kv_tile:,}, rows × head_dim; kept {kept}. "
+    ends = found.last_tiles
     if len(ends) > 1:
         caption += "Each share of the KV tiles has an acc of its own; merged and divided by the merged l, they are O."
     else:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.softmax_state import Floats, Order, RowState, before, is_whole, merged, unpacked
-from app.subject import schedule_of
+from app.subject import walk_of
 from kernels.walk import Walk
 from profiler.run import Run, SoftmaxTrace
 
@@ -26,13 +26,27 @@ class Recording:
     @property
     def batch_head(self) -> int:
         """The traced (batch, head), counted as programs are."""
-        return self.trace.batch * self.walk.grid.problem.heads + self.trace.head
+        return self._first[0]
+
+    @property
+    def offset(self) -> int:
+        """From a row of the trace to that of the score matrix as the kernel cuts it: not 0 where heads are rows."""
+        return self._first[1] - self.trace.row_start
+
+    @cached_property
+    def _first(self) -> tuple[int, int]:
+        """(batch, head) as one number, and row, at which the trace's first row stands in the matrices that are cut."""
+        return self.walk.grid.place_of(self.trace.batch, self.trace.head, self.trace.row_start)
+
+    def q_tile(self, row: int) -> int:
+        """The Q tile in which a row of the trace lies."""
+        return (row + self.offset) // self.walk.grid.BLOCK_M
 
     def row(self, row: int) -> RowState:
         """The state of one row, clamped to those that were recorded."""
         row = min(max(row, self.trace.row_start), self.trace.row_stop - 1)
         parts = [unpacked(getattr(self.trace, name))[row - self.trace.row_start] for name in STATE]
-        return RowState(row, self._met(row // self.walk.grid.BLOCK_M, parts[0]), *parts)
+        return RowState(row, self._met(self.q_tile(row), parts[0]), *parts)
 
     @cached_property
     def before(self) -> Floats:
@@ -73,8 +87,10 @@ class Recording:
             return None
         return np.asarray(unpacked(kept)[at])
 
-    def last_tiles(self, q_tile: int) -> tuple[int, ...]:
-        """The last KV tile of each running state of a Q tile: after it acc is complete."""
+    @property
+    def last_tiles(self) -> tuple[int, ...]:
+        """The last KV tile of each running state of the rows whose acc was kept: after it acc is complete."""
+        q_tile = self.q_tile(self.trace.acc_tile * self.walk.grid.BLOCK_M)
         return tuple(order[-1] for order in self.walk.states_of(self.batch_head, q_tile) if len(order))
 
     def _met(self, q_tile: int, m: Floats) -> tuple[Order, ...]:
@@ -85,7 +101,7 @@ class Recording:
 
     def _by_q_tile(self) -> Iterator[tuple[slice, tuple[Order, ...]]]:
         """(recorded rows, their states) of each Q tile; all rows of a Q tile share its programs."""
-        block, start, stop = self.walk.grid.BLOCK_M, self.trace.row_start, self.trace.row_stop
+        block, (start, stop) = self.walk.grid.BLOCK_M, (self._first[1], self.trace.row_stop + self.offset)
         m = unpacked(self.trace.m)
         edges = [start, *range((start // block + 1) * block, stop, block), stop]
         for first, end in pairwise(edges):
@@ -94,8 +110,8 @@ class Recording:
 
 @lru_cache(maxsize=32)
 def recording(run: Run) -> Recording | None:
-    """The Run's trace; None where it recorded none, or an imported one does not fit together."""
-    walk = schedule_of(run).walk
+    """The Run's trace; None where it recorded none, it does not fit together, or its programs' walk is not known."""
+    walk = walk_of(run)
     if run.softmax is None or walk is None or not is_whole(run.softmax):
         return None
     return Recording(run.softmax, walk)

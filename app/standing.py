@@ -22,12 +22,13 @@ class Standing:
 
     @classmethod
     def of(cls, subject: Subject, head: int, at: int) -> "Standing":
-        """At a step of one (batch, head), or at a launch; clamped."""
+        """At a step of the walk of one (batch, head) of the problem, as one number, or at a launch; clamped."""
         walk = subject.schedule.walk
         if walk is None:
             steps = len(subject.schedule.launches)
             return cls(subject, min(max(at, 0), steps - 1), steps)
-        return cls.at_moment(subject, Moment.of_head(walk, head, at))
+        batch_head, _ = walk.grid.place_of(*divmod(head, subject.problem.heads), 0)
+        return cls.at_moment(subject, Moment.of_head(walk, batch_head, at))
 
     @classmethod
     def at_moment(cls, subject: Subject, moment: Moment) -> "Standing":
@@ -45,8 +46,16 @@ class Standing:
 
     @property
     def head(self) -> int:
-        """The (batch, head) looked at; a launch works on all of them."""
-        return 0 if self.moment is None else self.moment.head
+        """The (batch, head) of the problem looked at, the first in the Q tile; a launch works on all of them."""
+        if self.moment is None:
+            return 0
+        batch, head, _ = self.moment.walk.grid.query_of(self.moment.head, self.moment.rows[0])
+        return batch * self.subject.problem.heads + head
+
+    @property
+    def query_heads(self) -> int:
+        """Query heads whose rows are cut together: 1 without GQA packing."""
+        return 1 if self.moment is None else self.moment.walk.grid.packs
 
     def moved_to(self, at: int) -> "Standing":
         """The same at another step."""
@@ -60,10 +69,10 @@ class Standing:
             place.go_to(self.moment)
 
     def bytes_of_head(self) -> dict[tuple[str, str], float]:
-        """Bytes asked for so far by (tensor, read or write); of launches that work on all heads, one head's share."""
+        """Bytes asked for so far by (tensor, read or write); of what works on several heads, one head's share."""
         if self.moment is not None:
             moved = self.moment.moved(self.subject.tensor_bytes)
-            return {(part.tensor, part.way): float(part.head) for part in moved}
+            return {(part.tensor, part.way): part.head / self.query_heads for part in moved}
         found: dict[tuple[str, str], float] = {}
         copies = self.subject.problem.batch * self.subject.problem.heads
         for index, launch in enumerate(self.subject.schedule.launches):

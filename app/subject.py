@@ -9,7 +9,9 @@ from kernels.base import AttentionKernel, all_kernels
 from kernels.own import is_own, kernel_named
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from kernels.schedule import Schedule
+from kernels.walk import Walk
 from profiler.run import DeviceInfo, Run
+from profiler.same_schedule import has_schedule
 from profiler.workload import CPU, workloads
 
 FLASH = "flash"  # what the article arrives at: the first to look at
@@ -63,6 +65,12 @@ def schedule_of(run: Run) -> Schedule:
     """The schedule that a Run went through, in the waves of its GPU."""
     work = run.workload
     return _schedule(work.attention_kernel, work.problem, work.tile or TileConfig(), _wave(run))
+
+
+def walk_of(run: Run) -> Walk | None:
+    """The Walk that a Run's programs went through; None where none is known, as for another version of the kernel."""
+    plan = schedule_of(run)
+    return plan.walk if has_schedule(run, plan) else None
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:

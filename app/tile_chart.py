@@ -6,6 +6,7 @@ Axes count Q rows and KV positions, so that kernels with other tiles lie on the 
 import numpy as np
 import plotly.graph_objects as go
 
+from app.packed_rows import rows_title
 from app.style import Theme, ink_on, template
 from app.tile_cells import Cells
 from app.tile_frames import at_hand, edge_names, edge_strips, frames, ground, margins, running_ticks
@@ -70,7 +71,8 @@ def _layout(moment: Moment, cells: Cells, theme: Theme, height: int, most_reads:
         | {"range": [keys[0] - margin_x, keys[-1] + margin_x], "title": {"text": "KV position"}},
         "yaxis": axis
         | _ticks(int(rows[0]), int(rows[-1]), cells.grid.BLOCK_M)
-        | {"range": [rows[-1] + 0.01 * (rows[-1] - rows[0]), rows[0] - margin_y], "title": {"text": "Q row"}},
+        | {"range": [rows[-1] + 0.01 * (rows[-1] - rows[0]), rows[0] - margin_y]}
+        | {"title": {"text": rows_title(cells.grid)}},
     }
     if most_reads is not None:
         layout["yaxis"] = layout["yaxis"] | {"domain": MATRIX_DOMAIN}  # type: ignore[operator]

@@ -71,7 +71,7 @@ class Moment:
 
     @property
     def batch_head(self) -> tuple[int, int]:
-        """The same as two numbers."""
+        """The same as two numbers; the head is a K/V head where query heads are rows (TileGrid.packs)."""
         batch, head = divmod(self.head, self.walk.grid.problem.heads)
         return batch, head
 

@@ -7,6 +7,7 @@ import numpy as np
 from app.lanes import CLOCK
 from app.launch_chart import launch_steps, launch_title
 from app.own_schedule import no_schedule, where_from
+from app.packed_rows import head_title, rows_in_words, why_packed
 from app.picture import Headline, Picture
 from app.resident import resident
 from app.selection import titled
@@ -37,10 +38,11 @@ def headline(subject: Subject) -> Headline:
     kernel, grid = f"{kernel}," if "," in kernel else kernel, walk.grid
     share = 1 - int((grid.last - grid.first).sum()) / (grid.q_tiles * grid.kv_tiles)
     skipped = f"; the mask skips {share:.0%} of the tiles" if share else ""
-    sentence = f"{kernel} reads K and V {_times(subject, 'k')} and Q {_times(subject, 'q')} a head{skipped}."
+    each = f"a {head_title(grid)}"
+    sentence = f"{kernel} reads K and V {_times(subject, 'k')} and Q {_times(subject, 'q')} {each}{skipped}."
     blocks = f"BLOCK_M × BLOCK_N {grid.BLOCK_M:,} × {grid.BLOCK_N:,}"
-    programs = f"{_counted(walk.programs, 'program')} a head with {_counted(int(walk.steps.sum()), 'step')} in all"
-    return Headline(sentence, f"{label}. {blocks}, {programs}; {where_from(subject)}.")
+    programs = f"{_counted(walk.programs, 'program')} {each} with {_counted(int(walk.steps.sum()), 'step')} in all"
+    return Headline(sentence, f"{label}. {blocks}, {programs}; {where_from(subject)}.{why_packed(grid)}")
 
 
 def _counted(count: int, noun: str) -> str:
@@ -92,14 +94,19 @@ def matrix(
     height = LARGER_HEIGHT if cells.is_exact and reads is None else MATRIX_HEIGHT
     chart = tile_map(moment, cells, theme, height, reads or most_reads(moment.walk), scores, running)
     sources = ("schedule", *(("interpreter",) if scores else ()), *(() if running is None else (CLOCK, "model")))
-    caption = _caption(moment, cells, theme) + _numbers(cells, scores, subject) + _ticks(running)
+    caption = _caption(moment, cells, theme) + _numbers(cells, scores, subject) + _ticks(cells, running)
     return Picture(f"Score matrix, {subject.name}", caption, chart, sources)
 
 
 def shown_scores(
     subject: Subject, found: Sequence[Subject], moment: Moment, is_narrow: bool = False
 ) -> HeadScores | None:
-    """The scores of the head looked at, where a Run has kept them all and there is room to print them."""
+    """The scores of the head looked at, where a Run has kept them all and there is room to print them.
+
+    Of a matrix whose rows are several heads' no Run has: a trace is of one head.
+    """
+    if moment.walk.grid.packs > 1:
+        return None
     return shared_scores(subject, found, moment.batch_head, is_narrow)
 
 
@@ -136,7 +143,8 @@ def _numbers(cells: Cells, scores: HeadScores | None, subject: Subject) -> str:
     """What the numbers in the cells are."""
     if scores is None:
         is_labelled = cells.is_exact and max(cells.visited.shape) <= MOST_LABELLED
-        return " Numbers: the step of the head at which a tile is first visited." if is_labelled else ""
+        head = head_title(cells.grid)
+        return f" Numbers: the step of the {head} at which a tile is first visited." if is_labelled else ""
     masked = " −∞ is masked." if np.isneginf(scores.values).any() else ""
     if scores.name == subject.name:
         return f" Numbers: the scaled scores that the running kernel computed.{masked}"
@@ -148,26 +156,28 @@ def _recorder(scores: HeadScores, subject: Subject) -> str:
     return f"{scores.name}, of the same {'problem' if subject.run is None else 'problem, seed and device'}"
 
 
-def _ticks(running: Int64Array | None) -> str:
+def _ticks(cells: Cells, running: Int64Array | None) -> str:
     """What the ticks across K and V are."""
     if running is None:
         return ""
+    whose = head_title(cells.grid)
     return (
-        " Ticks on K and V: where the programs of this head were that ran while this one was here; by the kernel's "
+        f" Ticks on K and V: where the programs of this {whose} were that ran while this one was here; by the kernel's "
         "clock, each at an even speed."
     )
 
 
 def _caption(moment: Moment, cells: Cells, theme: Theme) -> str:
     batch, head = moment.batch_head
-    (first, stop), keys = moment.rows, moment.keys
+    keys, whose = moment.keys, head_title(cells.grid)
+    rows = rows_in_words(cells.grid, moment.head, *moment.rows)
     at_hand = "no KV tile, all are hidden" if keys is None else f"KV tile {moment.kv_tile:,} at hand"
     scale = "" if cells.is_exact else f" One cell is {cells.q_step:,} × {cells.kv_step:,} tiles."
     return (
-        f"Batch {batch}, head {head}, program {moment.program:,}, its step {moment.step + 1:,} of {moment.steps:,}: "
-        f"Q rows {first:,} to {stop - 1:,}, {at_hand}. {scale_in_words(theme)}: order within a program. Washed out: "
-        f"still to come, one program after another. Grey: skipped. Stroke: partly masked.{scale} "
-        "Below: how often this head has read K so far."
+        f"Batch {batch}, {whose} {head}, program {moment.program:,}, its step {moment.step + 1:,} of {moment.steps:,}: "
+        f"{rows}, {at_hand}. {scale_in_words(theme)}: order within a program. "
+        f"Washed out: still to come, one program after another. Grey: skipped. Stroke: partly masked.{scale} "
+        f"Below: how often this {whose} has read K so far."
     )
 
 

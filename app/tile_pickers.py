@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import place, player
+from app.packed_rows import head_title
 from app.standing import Pair
 from app.subject import Subject
 from app.tile_moment import Moment
@@ -54,12 +55,12 @@ def _compare(pair: Pair, found: tuple[Subject, ...], name: str) -> None:
 
 
 def tile_pickers(moment: Moment) -> None:
-    """Batch, head, Q tile and KV tile; what has only one choice is left out."""
+    """Batch, head (of K/V where query heads are rows), Q tile and KV tile; what has only one choice is left out."""
     grid = moment.walk.grid
-    (batch, head), problem = moment.batch_head, grid.problem
+    (batch, head), problem, title = moment.batch_head, grid.problem, head_title(grid)
     choices = (
         ("Batch", batch, problem.batch),
-        ("Head", head, problem.heads),
+        (title[0].upper() + title[1:], head, problem.heads),
         ("Q tile", moment.q_tile, grid.q_tiles),
         ("KV tile", moment.kv_tile or 0, grid.kv_tiles),
     )

@@ -1,5 +1,6 @@
 """Tables of one moment: which bytes were asked for so far, by one kernel or by two side by side."""
 
+from app.packed_rows import head_title
 from app.picture import Table
 from app.standing import Pair, Standing
 from app.style import ratio, traffic
@@ -16,11 +17,11 @@ def moved(subject: Subject, moment: Moment) -> Table:
         times = "–" if part.times is None else ratio(part.times)
         name = tensor_title(part.tensor)
         rows.append((name, part.way, traffic(part.program), traffic(part.head), times, "schedule"))
-    batch, head = moment.batch_head
-    columns = ("tensor", "", "this program", "this head", "times each", "source")
+    (batch, head), whose = moment.batch_head, head_title(moment.walk.grid)
+    columns = ("tensor", "", "this program", f"this {whose}", "times each", "source")
     caption = (
-        f"Requested bytes{_of_launch(subject.schedule)}. This head: batch {batch}, head {head}, its programs one after "
-        "another. Times each: so far, over the tensor's bytes that a head asks for at all."
+        f"Requested bytes{_of_launch(subject.schedule)}. This {whose}: batch {batch}, {whose} {head}, its programs one "
+        f"after another. Times each: so far, over the tensor's bytes that a {whose} asks for at all."
     )
     return Table("Asked for so far", caption, columns, tuple(rows))
 
@@ -44,7 +45,9 @@ def moved_both(pair: Pair) -> Table:
     ]
     reasons = [("", "", "", "", "" if a and b else "0 on one side or both", "") for _, _, a, b in sizes]
     columns = ("tensor", "", first.subject.name, second.subject.name, "first / second", "source")
-    caption = f"Requested bytes of one head up to the step shown. {_pace(first, second)}"
+    packs = " and ".join(part.subject.name for part in (first, second) if part.query_heads > 1)
+    share = f" Where query heads share a tile ({packs}), one head's share of it." if packs else ""
+    caption = f"Requested bytes of one head up to the step shown.{share} {_pace(first, second)}"
     return Table("Asked for so far, side by side", caption, columns, tuple(rows), tuple(reasons))
 
 

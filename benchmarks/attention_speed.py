@@ -2,7 +2,8 @@
 
 python -m benchmarks.attention_speed [--rounds 50] [--save FOLDER]     needs a GPU
 
-Random inputs, cold L2, medians. --save measures each kernel once more with every counter, and keeps the Runs there.
+Random inputs, cold L2, medians. Of one query over a long K and V the tile of split K/V that is fastest here is taken,
+which the last table shows. --save measures each kernel once more with every counter, and keeps the Runs there.
 """
 
 import os
@@ -33,10 +34,16 @@ TILES = {
     "flash": TileConfig(128, 128, 8, 3),
     "flash_tma": TileConfig(128, 64, 8, 3),
     "flash_ws": TileConfig(128, 128, 8, 2),  # the kernel sets its own
-    "split_kv": TileConfig(16, 64, 4, 3),
 }
 RUNGS = (REFERENCE, "flash", "flash_tma", "flash_ws")
+DECODER = "split_kv"
 DECODE = AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16")
+DECODE_TILES = tuple(
+    TileConfig(16, block_n, num_warps, num_stages)
+    for block_n in (64, 128, 256)
+    for num_warps in (4, 8)
+    for num_stages in (2, 3, 4)
+)
 
 
 def _self_attention(seq_len: int, head_dim: int, causal: bool) -> AttentionProblem:
@@ -63,9 +70,9 @@ def main(
     for problem in PROBLEMS:
         works = _runnable(problem, RUNGS)
         times = _in_turn(works, device, rounds, clocks)
-        for work in works:
-            seconds = times[work.kernel]
-            ratio = f"{times[REFERENCE] / seconds:.3f}" if REFERENCE in times else "–"
+        reference = next((times[work] for work in works if work.kernel == REFERENCE), None)
+        for work, seconds in times.items():
+            ratio = f"{reference / seconds:.3f}" if reference is not None else "–"
             table.add_row(
                 problem.label, _name(work), f"{seconds * 1e3:.3f}", f"{problem.flops / seconds / 1e12:.0f}", ratio
             )
@@ -75,20 +82,25 @@ def main(
         f"SM clock {min(clocks)} to {max(clocks)} MHz"
     )
     Console(width=120).print(table)
-    print(_decode(device, rounds, clocks))
+    tile = _best_decode_tile(device, rounds, clocks)
+    works = [*_runnable(DECODE, (DECODER,), tile), *_runnable(DECODE, (REFERENCE,))]
+    print(_decode(works, device, rounds, clocks))
     if save is not None:
-        _save(save)
+        _save(save, works)
 
 
-def _runnable(problem: AttentionProblem, kernels: tuple[str, ...]) -> list[Workload]:
-    """A Workload for each kernel that takes the problem here; longest programs first where a kernel has that order."""
+def _runnable(problem: AttentionProblem, kernels: tuple[str, ...], given: TileConfig | None = None) -> list[Workload]:
+    """A Workload for each kernel that takes the problem here; longest programs first where a kernel has that order.
+
+    The tile is the given one, or the kernel's own of TILES.
+    """
     found = []
     for name in kernels:
         kernel = all_kernels().get(name)
         if kernel is None:
             continue
         order = LONGEST_FIRST if problem.causal and LONGEST_FIRST in kernel.orders else LINEAR
-        tile = TILES.get(name, TileConfig())
+        tile = given or TILES.get(name, TileConfig())
         tile = TileConfig(tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages, order)
         try:
             (work,) = workloads((name,), problem, tile, DEVICE, trace=None)
@@ -100,48 +112,65 @@ def _runnable(problem: AttentionProblem, kernels: tuple[str, ...]) -> list[Workl
     return found
 
 
-def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> dict[str, float]:
-    """Median seconds of a pass of each kernel."""
-    benches = {work.kernel: Bench(work, device) for work in works}
+def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> dict[Workload, float]:
+    """Median seconds of a pass of each."""
+    benches = {work: Bench(work, device) for work in works}
     for bench in benches.values():
         for _ in range(WARM_UP):
             bench.launch()
-    times: dict[str, list[float]] = {name: [] for name in benches}
+    times: dict[Workload, list[float]] = {work: [] for work in benches}
     for _ in range(rounds):
-        for name, bench in benches.items():
+        for work, bench in benches.items():
             one = bench.timed_pass()
             bench.synchronize()
-            times[name].append(one.seconds)
+            times[work].append(one.seconds)
         clocks.append(torch.cuda.clock_rate(DEVICE))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {work: statistics.median(found) for work, found in times.items()}
 
 
-def _decode(device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
+def _best_decode_tile(device: DeviceInfo, rounds: int, clocks: list[int]) -> TileConfig:
+    """The tile of DECODE_TILES with which split K/V is fastest; prints all that fit."""
+    works = [work for tile in DECODE_TILES for work in _runnable(DECODE, (DECODER,), tile)]
+    times = _in_turn(works, device, rounds, clocks)
+    table = Table("BLOCK_N", "num_warps", "num_stages", "programs at once", "ms", title=f"{DECODE.label}, {DECODER}")
+    for work, seconds in sorted(times.items(), key=lambda item: item[1]):
+        tile = _tile(work)
+        at_once = work.attention_kernel.programs_at_once(work.problem, tile)
+        table.add_row(
+            f"{tile.BLOCK_N}", f"{tile.num_warps}", f"{tile.num_stages}", f"{at_once}", f"{seconds * 1e3:.4f}"
+        )
+    Console(width=120).print(table)
+    return _tile(min(times, key=lambda work: times[work]))
+
+
+def _tile(work: Workload) -> TileConfig:
+    return work.tile or TileConfig()
+
+
+def _decode(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
     """What share of the copy bandwidth one query reaches over a long cache of K and V."""
-    works = _runnable(DECODE, ("split_kv", REFERENCE))
     times = _in_turn(works, device, rounds, clocks)
     reading = COPY.measure(Bench(works[0], device))
     copied = next(m.value for m in reading.measurements if m.name == "copy_bytes_per_second")
     if copied is None:
         return f"{DECODE.label}: no copy bandwidth to compare with."
     lines = []
-    for name, seconds in times.items():
+    for work, seconds in times.items():
         reached = DECODE.compulsory_bytes / seconds
         lines.append(
-            f"{DECODE.label}: {name} {seconds * 1e3:.3f} ms, {reached / 1e12:.2f} TB/s of Q, K, V and O, "
+            f"{DECODE.label}: {_name(work)} {seconds * 1e3:.3f} ms, {reached / 1e12:.2f} TB/s of Q, K, V and O, "
             f"{reached / copied:.2f} of a copy's {copied / 1e12:.2f} TB/s"
         )
     return "\n".join(lines)
 
 
-def _save(folder: Path) -> None:
+def _save(folder: Path, decode: list[Workload]) -> None:
     """Measure each kernel of each problem with every counter."""
     os.environ["BYTESCOPE_RUNS"] = str(folder)
     worker = Worker(DEVICE)
-    for problem in (*PROBLEMS, DECODE):
-        kernels = RUNGS if problem is not DECODE else ("split_kv", REFERENCE)
-        status = worker.submit(tuple(_runnable(problem, kernels))).wait()
-        print(problem.label, status.state, status.error)
+    for works in (*(_runnable(problem, RUNGS) for problem in PROBLEMS), decode):
+        status = worker.submit(tuple(works)).wait()
+        print(works[0].problem.label, status.state, status.error)
     worker.stop()
 
 
@@ -149,7 +178,10 @@ def _name(work: Workload) -> str:
     if work.tile is None:
         return work.kernel
     tile = work.attention_kernel.cut(work.problem, work.tile)
-    return f"{work.kernel} {tile.BLOCK_M}×{tile.BLOCK_N}, {tile.order}"
+    shape = f"{work.kernel} {tile.BLOCK_M}×{tile.BLOCK_N}"
+    if work.kernel == DECODER:
+        return f"{shape}, {tile.num_warps} warps, {tile.num_stages} stages"
+    return f"{shape}, {tile.order}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ LaunchHook = Callable[[str], AbstractContextManager[object]]
 class StateTrace:
     """Where a traced kernel writes its softmax state; all tensors are float32 on the kernel's device.
 
+    Batch, head, rows and Q tile are those of the score matrix that the kernel cuts (see TileGrid).
     Rows [row_start, row_stop) of one (batch, head) are recorded after every KV tile, so m, l, alpha and acc_norm are
     [rows, kv_tiles]; NaN marks tiles the mask skips. m and l are in natural units: l is the sum of exp(s - m), alpha
     the factor exp(m_old - m_new), acc_norm the Euclidean norm of the row of acc. acc [acc_steps, BLOCK_M, head_dim] is

@@ -1,6 +1,6 @@
 """The score matrix cut into tiles of BLOCK_M × BLOCK_N, and what the mask makes of each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,11 +13,15 @@ class TileGrid:
 
     Of the tiles beside Q tile i those in [first[i], last[i]) hold a score that counts, and those in
     [full_first[i], full_last[i]) need no mask. The arrays are int64 [q_tiles].
+
+    With `packs` above 1 the rows of `problem` are query heads of another problem, of which so many share a K/V head and
+    each has one query (kernels.packed_gqa); place_of and query_of lead from one to the other.
     """
 
     problem: AttentionProblem
     BLOCK_M: int
     BLOCK_N: int
+    packs: int = 1
     first: Int64Array = field(init=False, compare=False)
     full_first: Int64Array = field(init=False, compare=False)
     full_last: Int64Array = field(init=False, compare=False)
@@ -34,6 +38,24 @@ class TileGrid:
         for name, value in (("first", first), ("full_first", full_first), ("full_last", full_last), ("last", last)):
             value.flags.writeable = False
             object.__setattr__(self, name, value)
+
+    @property
+    def unpacked(self) -> AttentionProblem:
+        """The problem whose heads and queries place_of takes, without the causal mask, which hides nothing there."""
+        if self.packs == 1:
+            return self.problem
+        return replace(self.problem, heads=self.problem.heads * self.packs, seq_len_q=1)
+
+    def place_of(self, batch: int, head: int, query: int) -> tuple[int, int]:
+        """((batch, head) as one number, row) at which a query of a head stands in the score matrices that are cut."""
+        number = batch * self.problem.heads * self.packs + head
+        return (number, query) if self.packs == 1 else divmod(number, self.packs)
+
+    def query_of(self, batch_head: int, row: int) -> tuple[int, int, int]:
+        """(batch, head, query) of a row: the way back from place_of."""
+        number, query = (batch_head, row) if self.packs == 1 else (batch_head * self.packs + row, 0)
+        batch, head = divmod(number, self.problem.heads * self.packs)
+        return batch, head, query
 
     @property
     def q_tiles(self) -> int:

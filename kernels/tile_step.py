@@ -8,7 +8,10 @@ ByTensor = Mapping[str, int]
 
 @dataclass(frozen=True)
 class TileStep:
-    """One step of one program; ranges are half-open rows of Q and of K/V, bytes are what its loads and stores ask."""
+    """One step of one program; ranges are half-open rows of Q and of K/V, bytes are what its loads and stores ask.
+
+    Rows of Q are those of the score matrix that is cut: queries, or the query heads of a K/V head (TileGrid.packs).
+    """
 
     launch: str
     program_id: int

@@ -130,6 +130,8 @@ def schedule(
         "by_tensor": plan.by_tensor,
         "grid": [plan.walk.total_programs] if plan.walk else None,
     }
+    if plan.tiles is not None and plan.tiles.packs > 1:
+        totals["query_heads_packed"] = plan.tiles.packs  # rows of Q are query heads, so many a K/V head
     if not as_json:
         Console().print_json(data=totals)
         return

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernels.problem import TileConfig
 from profiler.codec import NotARun, PackedArray
+from profiler.same_schedule import has_schedule
 
 if TYPE_CHECKING:
     from profiler.run import ProgramTrace, Run, SoftmaxTrace
@@ -43,13 +44,19 @@ def require_fitting_state(softmax: "SoftmaxTrace", run: "Run", place: str) -> No
 
 
 def require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) -> None:
-    """Raise NotARun for programs that the Run's Workload does not have, or times and SMs that no GPU gives."""
+    """Raise NotARun for programs that the Run's Workload does not have, or times and SMs that no GPU gives.
+
+    How many programs another version of its kernel had is not known.
+    """
     kernel, tile = run.workload.attention_kernel, run.workload.tile or TileConfig()
-    walk = kernel.schedule(run.workload.problem, tile).walk
-    programs = None if walk is None or walk.total_programs > MAX_PROGRAMS else walk.total_programs
+    plan = kernel.schedule(run.workload.problem, tile)
+    unknown = f"{place} is of a kernel whose programs are not known, or of more than {MAX_PROGRAMS:,}."
+    if plan.walk is None or not timeline.sm.shape:
+        raise NotARun(unknown)
+    programs = plan.walk.total_programs if has_schedule(run, plan) else timeline.sm.shape[0]
+    if not 0 < programs <= MAX_PROGRAMS:
+        raise NotARun(unknown)
     arrays = (timeline.sm, timeline.start_ns, timeline.end_ns)
-    if programs is None:
-        raise NotARun(f"{place} is of a kernel whose programs are not known, or of more than {MAX_PROGRAMS:,}.")
     if any(array.shape != (programs,) for array in arrays) or timeline.timer_step_ns < 1:
         raise NotARun(f"{place} should hold {programs:,} programs and the step of their clock.")
     _require_unpacked((timeline.sm,), "int32", place)
@@ -60,7 +67,7 @@ def require_fitting_timeline(timeline: "ProgramTrace", run: "Run", place: str) -
     if int(end.max()) > MAX_NANOSECONDS:
         raise NotARun(f"{place} lasts longer than an hour.")
     # +1 at each start, −1 at each end, ends first: the running sum over an SM is what it holds at once.
-    change = np.repeat([1, -1], programs or 0)
+    change = np.repeat([1, -1], programs)
     order = np.lexsort((change, np.concatenate([start, end]), np.concatenate([sm, sm])))
     if int(change[order].cumsum().max()) > MAX_CTAS_OF_AN_SM:
         raise NotARun(f"{place} has more than {MAX_CTAS_OF_AN_SM} programs on one SM at once.")

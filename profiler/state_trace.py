@@ -1,13 +1,14 @@
 """The softmax state of a running kernel, and each program's SM and clock, recorded into a Run's plain arrays."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from kernels.problem import AttentionProblem
 from kernels.reference import score_chunks
 from kernels.run import Output, StateTrace, Timeline
+from kernels.tile_grid import TileGrid
 from kernels.walk import Walk
 from profiler.bench import Bench
 from profiler.codec import PackedArray
@@ -26,14 +27,15 @@ def record_softmax(bench: Bench, accesses: AccessTrace | None = None) -> tuple[S
     request, tile, walk = workload.trace, workload.tile, bench.schedule.walk
     if request is None or tile is None or walk is None:
         raise ValueError("This Workload asks for no trace.")
-    problem = workload.problem
+    problem, grid = workload.problem, walk.grid
     plan = plan_trace(problem, tile, request, bench.schedule)
     kv_tiles = -(-problem.seq_len_kv // tile.BLOCK_N)
     shape = (plan.row_stop - plan.row_start, kv_tiles)
     acc_shape = (-(-kv_tiles // plan.acc_stride), tile.BLOCK_M, problem.head_dim)
+    batch, head = divmod(_head_of(walk, request), grid.problem.heads)
     trace = StateTrace(
-        batch=request.batch,
-        head=request.head,
+        batch=batch,
+        head=head,
         row_start=plan.row_start,
         row_stop=plan.row_stop,
         m=_unwritten(shape, workload.device),
@@ -52,12 +54,12 @@ def record_softmax(bench: Bench, accesses: AccessTrace | None = None) -> tuple[S
     output = bench.launch(trace=trace)
     bench.synchronize()
     m, l, acc_norm = exact_prefixes(bench.inputs, request, plan, walk)  # noqa: E741
-    acc_rows = min(tile.BLOCK_M, problem.seq_len_q - plan.acc_tile * tile.BLOCK_M)
+    kept, acc_rows = _in_queries(plan, grid)
     softmax = SoftmaxTrace(
         batch=request.batch,
         head=request.head,
-        row_start=plan.row_start,
-        row_stop=plan.row_stop,
+        row_start=kept.row_start,
+        row_stop=kept.row_stop,
         BLOCK_N=tile.BLOCK_N,
         m=_pack(trace.m),
         l=_pack(trace.l),
@@ -66,14 +68,24 @@ def record_softmax(bench: Bench, accesses: AccessTrace | None = None) -> tuple[S
         exact_m=_pack(m),
         exact_l=_pack(l),
         exact_acc_norm=_pack(acc_norm),
-        acc=_pack(trace.acc[:, :acc_rows]),
-        acc_tile=plan.acc_tile,
+        acc=_pack(trace.acc[:, acc_rows]),
+        acc_tile=kept.acc_tile,
         acc_start=plan.acc_start,
         acc_stride=plan.acc_stride,
         scores=_pack(trace.scores) if len(trace.scores) else None,
-        score_start=plan.score_start,
+        score_start=kept.score_start,
     )
     return softmax, output
+
+
+def _in_queries(plan: TracePlan, grid: TileGrid) -> tuple[TracePlan, slice]:
+    """The plan in queries of the asked head, as a Run names them, and which rows of the recorded acc are theirs."""
+    if grid.packs == 1:
+        return plan, slice(0, int(grid.q_rows(plan.acc_tile)))
+    # Of the rows one alone is the asked head's, whose one query it is.
+    first, scores = plan.row_start % grid.BLOCK_M, plan.score_stop - plan.score_start
+    queries = replace(plan, row_start=0, row_stop=1, acc_tile=0, score_start=0, score_stop=scores)
+    return queries, slice(first, first + 1)
 
 
 def exact_prefixes(
@@ -86,15 +98,16 @@ def exact_prefixes(
     """
     grid, problem = walk.grid, walk.grid.problem
     q, k, v = inputs
-    kv_head = request.head // problem.group
+    kv_head = request.head // (problem.group * grid.packs)
     k64, v64 = (t[request.batch, kv_head].double() for t in (k, v))
-    rows = torch.arange(plan.row_start, plan.row_stop, device=q.device)
+    kept, _ = _in_queries(plan, grid)
+    rows = torch.arange(kept.row_start, kept.row_stop, device=q.device)
     scores = torch.cat([s for _, s in score_chunks(q[request.batch, request.head], k64, problem, rows)])
     padding = grid.kv_tiles * grid.BLOCK_N - problem.seq_len_kv
     scores = torch.nn.functional.pad(scores, (0, padding), value=-torch.inf).unflatten(1, (grid.kv_tiles, -1))
     v_tiles = torch.nn.functional.pad(v64, (0, 0, 0, padding)).unflatten(0, (grid.kv_tiles, -1))
     found = torch.full((3, len(rows), grid.kv_tiles), torch.nan, dtype=torch.float64, device=q.device)
-    for part, order in _states(walk, _head_of(problem, request), plan):
+    for part, order in _states(walk, _head_of(walk, request), plan):
         tiles = torch.tensor(order, device=q.device)
         values = _prefixes(scores[part][:, tiles], v_tiles[tiles])
         found[:, part, tiles] = values
@@ -129,8 +142,9 @@ def _prefixes(scores: torch.Tensor, v_tiles: torch.Tensor) -> torch.Tensor:
     return torch.stack([m, l, norms])
 
 
-def _head_of(problem: AttentionProblem, request: TraceRequest) -> int:
-    return request.batch * problem.heads + request.head
+def _head_of(walk: Walk, request: TraceRequest) -> int:
+    """The (batch, head) of the walk, as one number, among whose rows the asked head's are."""
+    return walk.grid.place_of(request.batch, request.head, 0)[0]
 
 
 def record_timeline(bench: Bench) -> ProgramTrace | None:

@@ -32,6 +32,8 @@ CASES: dict[str, Case] = {
     "one_query_one_key": (AttentionProblem(1, 1, 1, 1, 1, 64), T16),
     "shorter_than_a_block": (AttentionProblem(1, 40, 40, 8, 8, 128), T16),
     "decode": (AttentionProblem(1, 32, 32, 1, 20, 128), T32),
+    "decode_17_over_1": (AttentionProblem(1, 17, 1, 1, 40, 32, causal=True), T16),
+    "decode_windowed": (AttentionProblem(1, 4, 2, 1, 50, 16, window=20), T16),
     "seq_63": (AttentionProblem(1, 1, 1, 63, 63, 32), T16),
     "seq_100": (AttentionProblem(2, 2, 2, 100, 100, 16), T32),
     "seq_1025_causal": (AttentionProblem(1, 1, 1, 1025, 1025, 64, causal=True), T64),

@@ -232,6 +232,15 @@ def test_schedule_of_the_article(command: Command) -> None:
     assert found["requested_write_bytes"] == 16 * 128 + 16 * 4
 
 
+def test_schedule_says_where_rows_are_query_heads(command: Command) -> None:
+    """One query of 6 heads over 2: 2 K/V heads of 2 KV tiles, a program each, with 3 rows of Q; of flash 6 programs."""
+    line = "schedule --kernel {} --heads 6 --kv-heads 2 --seq-len 1 --seq-len-kv 32 --block-m 16 --block-n 16 --json"
+    packed, plain = (document(command(line.format(kernel))) for kernel in ("split_kv", "flash"))
+    assert (packed["grid"], packed["query_heads_packed"], plain["grid"]) == ([4], 3, [6])
+    assert [step["q_range"] for step in packed["steps"] if step["launch"] == "split"] == [[0, 3]] * 4
+    assert "query_heads_packed" not in plain
+
+
 def test_schedule_refuses_in_one_sentence(command: Command) -> None:
     answer = command("schedule", "--block-m", "5", "--json")
     assert (answer.code, answer.out) == (2, "")

@@ -106,7 +106,7 @@ def test_the_code_is_for_that_gpu(compiled: Compiled, configuration: Configurati
     for launch in found.launches:
         ptx, ttgir = code_of(found, launch, "ptx"), code_of(found, launch, "ttgir")
         assert f".target sm_{arch}" in ptx and f".reqntid {32 * launch.num_warps}" in ptx
-        assert f'"cuda:{arch}"' in ttgir and f'"ttg.num-warps" = {configuration.tile.num_warps}' in ttgir
+        assert f'"cuda:{arch}"' in ttgir and f'"ttg.num-warps" = {launch.num_warps}' in ttgir
 
 
 @pytest.mark.usefixtures("warm", "no_processes")

@@ -21,6 +21,7 @@ GPU = "cuda:0"
 ROOT = Path(__file__).parents[1]
 LONG = AttentionProblem(1, 4, 4, 1024, 1024, 128, "bfloat16")
 CAUSAL = AttentionProblem(2, 4, 2, 1000, 1000, 64, "float16", causal=True)
+DECODE = AttentionProblem(1, 32, 8, 1, 65_536, 128, "bfloat16")
 SHORT = AttentionProblem(1, 2, 2, 256, 256, 64, "float32")
 CASES = [
     ("flash", LONG, TileConfig(64, 64, 4, 3)),
@@ -38,6 +39,7 @@ CASES = [
     ("query_tiled", SHORT, TileConfig(16, 256, 4, 1)),
     ("row_streaming", LONG, TileConfig(1, 64, 4, 1)),
     ("split_kv", LONG, TileConfig(16, 64, 4, 3)),
+    ("split_kv", DECODE, TileConfig(16, 64, 4, 2)),
 ]
 # In a process of its own, so that nothing is compiled in it before; what it launches it takes from Triton's cache.
 LAUNCHED = """

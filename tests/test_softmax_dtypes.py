@@ -15,14 +15,13 @@ from kernels.base import all_kernels
 from profiler.run import DeviceInfo, Measurement, Run
 from profiler.worker import DEFAULT_TIMEOUT
 from profiler.workload import Workload
-from tests.fake_runs import H200, THIS_CPU, cpu_run, flash_run, naive_run
+from tests.fake_runs import H200, SMALL, THIS_CPU, cpu_run, flash_run, naive_run
 
 
 def of_dtype(dtype: str, created: str, **changes: object) -> Run:
     """cpu_run in another dtype."""
-    run = cpu_run(run_id=f"fake-{dtype}-{created}")
-    problem = replace(run.workload.problem, dtype=dtype)
-    return replace(run, created=created, workload=replace(run.workload, problem=problem, **changes))  # type: ignore[arg-type]
+    run = cpu_run(replace(SMALL, dtype=dtype), run_id=f"fake-{dtype}-{created}")
+    return replace(run, created=created, workload=replace(run.workload, **changes))  # type: ignore[arg-type]
 
 
 def test_runs_that_differ_in_dtype_alone_belong_together() -> None:

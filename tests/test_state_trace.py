@@ -264,10 +264,19 @@ def test_a_row_too_long_to_record_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [kernel.name for kernel in all_kernels().values() if kernel.has_trace])
-def test_every_kernel_that_records_writes_exact_states_whose_merge_is_the_row(device: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("problem", "head"),
+    [
+        (AttentionProblem(1, 2, 1, 20, 100, 16, "float32", causal=True), 1),
+        (AttentionProblem(1, 18, 1, 1, 100, 16, "float32", causal=True), 17),  # a row of a second Q tile, if packed
+    ],
+    ids=["queries", "decode"],
+)
+def test_every_kernel_that_records_writes_exact_states_whose_merge_is_the_row(
+    device: str, name: str, problem: AttentionProblem, head: int
+) -> None:
     """m, l and |acc| after every tile of every state; and the states' m and l joined give the LSE of the reference."""
-    problem = AttentionProblem(1, 2, 1, 20, 100, 16, "float32", causal=True)
-    (workload,) = workloads((name,), problem, TileConfig(16, 16, num_stages=1), device, trace=TraceRequest(head=1))
+    (workload,) = workloads((name,), problem, TileConfig(16, 16, num_stages=1), device, trace=TraceRequest(head=head))
     bench = Bench(workload, cpu_device())
     trace, _ = record_softmax(bench)
     walk = bench.schedule.walk
@@ -279,4 +288,4 @@ def test_every_kernel_that_records_writes_exact_states_whose_merge_is_the_row(de
     assert (np.isfinite(trace.m.numpy()) == (recording.place >= 0)).all(), "every visited tile, and no other"
     m, l = recording.totals(exact=False)  # noqa: E741
     _, lse = reference(*bench.inputs, problem)
-    np.testing.assert_allclose(m + np.log(l), lse[0, 1].cpu().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(m + np.log(l), lse[0, head].cpu().numpy(), rtol=1e-5)

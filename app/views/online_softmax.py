@@ -115,7 +115,7 @@ def _pickers(names: list[str], one: Traced, asked: Asked, row: int) -> None:
         st.caption(words)
     if words := softmax_asked.sentence(asked, one.found, row):
         st.caption(words)
-        if asked.exists(problem := one.found.walk.grid.problem):
+        if asked.exists(problem := one.found.walk.grid.unpacked):
             label = f"Run again, recording {asked.named(problem)}"
             run_again.button(label, "softmax.run-row", one.run, asked.workload)
 

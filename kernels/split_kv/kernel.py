@@ -1,20 +1,22 @@
 """Split K/V: Flash-Decoding, in which several programs share a tile of queries, two launches, forward pass.
 
 split: one program owns a share of the KV tiles of BLOCK_M queries of one (batch, head) and loops over those that the
-mask lets them see. merge: one program owns BLOCK_M queries of one (batch, head) and loops over their shares.
+mask lets them see. merge: one program owns a few of these queries and takes as many of their shares at once as fit.
+Where each head has one query and no window, the heads that share K and V are the queries of one head: below, heads is
+then kv_heads and seq_len_q is heads / kv_heads (packed(); Q, O and LSE are views).
 
 Grid      split (batch · heads · splits · ⌈seq_len_q / BLOCK_M⌉,), Q tiles fastest, so neighbours share K and V in L2;
-          merge (batch · heads · ⌈seq_len_q / BLOCK_M⌉,); splits_of() says how many splits
+          merge (batch · heads · ⌈seq_len_q / its rows⌉,); splits_of() and merged_at_once() say how many
 Tiles     split: q [BLOCK_M, HEAD_DIM] stays; k, v [BLOCK_N, HEAD_DIM] stream through shared memory; s, p
           [BLOCK_M, BLOCK_N] live in registers for one step. merge: acc of SHARES shares at once
-          [SHARES, BLOCK_M, HEAD_DIM], in registers
+          [SHARES, ROWS, HEAD_DIM], in registers
 State     m_i, l_i [BLOCK_M], acc [BLOCK_M, HEAD_DIM], float32; each share begins anew with −inf, 0, 0 and leaves
           its state in HBM
 HBM       requested read: Q for each share + Σ over programs of the visited K and V rows; acc, m and l of all shares;
           written: acc, m and l of all shares; O + LSE (equals schedule(); a test checks it)
 L2↔SM     no bound is claimed
 Numerics  as flash; a share that sees nothing leaves −inf, 0, 0, which weighs 0; m is kept before sm_scale
-Paper     Dao et al. 2023, Flash-Decoding for long-context inference
+Paper     Dao et al. 2023, Flash-Decoding for long-context inference; GQA packing is pack_gqa in FlashAttention-3's code
 """
 
 from contextlib import nullcontext
@@ -26,7 +28,6 @@ import triton.language as tl
 from kernels.launching import (
     TritonLaunch,
     has_partial_tiles,
-    mask_constants,
     meta_tensors,
     outputs,
     problem_arguments,
@@ -36,14 +37,14 @@ from kernels.launching import (
     timeline_arguments,
     trace_arguments,
 )
-from kernels.online_tile import LOG2_E, divided, load_rows, store_state, visible_tiles
+from kernels.online_tile import load_rows, store_state, visible_tiles
+from kernels.packed_gqa import packed
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.program import batch_and_heads, note_end, note_start
 from kernels.run import LaunchHook, Output, StateTrace, Timeline
-from kernels.split_kv.schedule import splits_of
+from kernels.split_kv.merge import merge_arguments, merge_forward
+from kernels.split_kv.schedule import merged_at_once, splits_of
 from kernels.tile_stream import stream_tiles
-
-MERGED_VALUES = 8192  # of acc in registers at once: 64 for each thread of 4 warps
 
 
 @triton.jit
@@ -100,48 +101,6 @@ def split_forward(
     note_end(sm_ptr, end_ptr, program, TIMELINE)
 
 
-@triton.jit
-def merge_forward(
-    o_ptr, lse_ptr, m_ptr, l_ptr, acc_ptr, stride_ob, stride_oh, stride_os,
-    heads, seq_len_q, head_dim, sm_scale, splits,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, SHARES: tl.constexpr, UPCAST: tl.constexpr,
-):  # fmt: skip
-    """O and LSE of one Q tile from the states of its shares."""
-    q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
-    bh = tl.program_id(0) // q_tiles
-    offs_m = tl.program_id(0) % q_tiles * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_d = tl.arange(0, HEAD_DIM)
-    mask_m = offs_m < seq_len_q
-    mask_d = offs_d < head_dim
-
-    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    l_i = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
-    for start in tl.range(0, splits, SHARES):
-        share = start + tl.arange(0, SHARES)
-        row = (bh.to(tl.int64) * splits + share)[:, None] * seq_len_q + offs_m[None, :]  # [SHARES, BLOCK_M]
-        mask = (share < splits)[:, None] & mask_m[None, :]
-        m = tl.load(m_ptr + row, mask=mask, other=float("-inf"))
-        l = tl.load(l_ptr + row, mask=mask, other=0.0)  # noqa: E741 - the name in the papers
-        place = row[:, :, None] * head_dim + offs_d[None, None, :]  # [SHARES, BLOCK_M, HEAD_DIM]
-        part = tl.load(acc_ptr + place, mask=mask[:, :, None] & mask_d[None, None, :], other=0.0)
-        m_new = tl.maximum(m_i, tl.max(m, 0))
-        # Where no share so far has seen anything m is −inf; −inf − (−inf) would be NaN.
-        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-        weight = tl.exp2((m - m_safe[None, :]) * (sm_scale * LOG2_E))
-        alpha = tl.exp2((m_i - m_safe) * (sm_scale * LOG2_E))
-        l_i = l_i * alpha + tl.sum(l * weight, 0)
-        acc = acc * alpha[:, None] + tl.sum(part * weight[:, :, None], 0)
-        m_i = m_new
-
-    o, lse = divided(acc, m_i, l_i, sm_scale, UPCAST)
-    batch = (bh // heads).to(tl.int64)
-    head = (bh % heads).to(tl.int64)
-    o_rows = o_ptr + batch * stride_ob + head * stride_oh + offs_m.to(tl.int64)[:, None] * stride_os + offs_d[None, :]
-    tl.store(o_rows, o.to(o_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_d[None, :])
-    tl.store(lse_ptr + bh.to(tl.int64) * seq_len_q + offs_m, lse, mask=mask_m)
-
-
 def forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -155,15 +114,27 @@ def forward(
     timeline: Timeline | None = None,
 ) -> Output:
     """O and LSE of softmax(Q Kᵀ / √head_dim + mask) V; q, k, v as in AttentionProblem, head_dim contiguous."""
-    o, lse = outputs(q)
-    state, (split_grid, merge_grid) = states(problem, tile, q.device), grids(problem, tile)
-    arguments, constants = split_arguments((q, k, v), state, problem, tile, finite, trace, timeline)
+    whole_o, whole_lse = outputs(q)
+    rows, (q, o, lse) = as_rows(problem, q, whole_o, whole_lse)
+    state, (split_grid, merge_grid) = states(rows, tile, q.device), grids(rows, tile)
+    arguments, constants = split_arguments((q, k, v), state, rows, tile, finite, trace, timeline)
     with launch("split"):
         split_forward[split_grid](*arguments, **constants)
-    arguments, constants = merge_arguments((o, lse), state, problem, tile)
+    arguments, constants = merge_arguments((o, lse), state, rows, tile)
     with launch("merge"):
         merge_forward[merge_grid](*arguments, **constants)
-    return Output(o, lse)
+    return Output(whole_o, whole_lse)
+
+
+def as_rows(problem: AttentionProblem, *tensors: torch.Tensor) -> tuple[AttentionProblem, tuple[torch.Tensor, ...]]:
+    """packed(problem), and if that packs heads, views [batch, kv_heads, group, …] of tensors [batch, heads, 1, …].
+
+    Any strides will do: dropping a dimension and cutting one in two copy nothing.
+    """
+    rows = packed(problem)
+    if rows is problem:
+        return problem, tensors
+    return rows, tuple(tensor[:, :, 0].unflatten(1, (rows.heads, rows.seq_len_q)) for tensor in tensors)
 
 
 def states(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> tuple[torch.Tensor, ...]:
@@ -175,17 +146,19 @@ def states(problem: AttentionProblem, tile: TileConfig, device: torch.device | s
 
 
 def grids(problem: AttentionProblem, tile: TileConfig) -> tuple[tuple[int], tuple[int]]:
-    """split: one program for each share of each Q tile of each (batch, head); merge: one for each Q tile."""
-    programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
-    return (programs * splits_of(problem, tile)[0],), (programs,)
+    """split: one program for each share of each Q tile of each (batch, head); merge: one for each few rows."""
+    (splits, _), (merged, _) = splits_of(problem, tile), merged_at_once(problem, tile)
+    copies, rows = problem.batch * problem.heads, problem.seq_len_q
+    return (copies * -(-rows // tile.BLOCK_M) * splits,), (copies * -(-rows // merged),)
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
     """What forward launches, with tensors that have no memory."""
     q, k, v, o, lse = meta_tensors(problem)
-    state, (split_grid, merge_grid) = states(problem, tile, "meta"), grids(problem, tile)
-    split = split_arguments((q, k, v), state, problem, tile, finite=True)
-    merge = merge_arguments((o, lse), state, problem, tile)
+    rows, (q, o, lse) = as_rows(problem, q, o, lse)
+    state, (split_grid, merge_grid) = states(rows, tile, "meta"), grids(rows, tile)
+    split = split_arguments((q, k, v), state, rows, tile, finite=True)
+    merge = merge_arguments((o, lse), state, rows, tile)
     return (
         TritonLaunch("split", split_forward, *split, split_grid),
         TritonLaunch("merge", merge_forward, *merge, merge_grid),
@@ -215,26 +188,5 @@ def split_arguments(
         "PARTIAL": has_partial_tiles(problem, tile),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
-    }
-    return arguments, constants
-
-
-def merge_arguments(
-    outputs: tuple[torch.Tensor, ...], state: tuple[torch.Tensor, ...], problem: AttentionProblem, tile: TileConfig
-) -> tuple[tuple[object, ...], dict[str, object]]:
-    """What merge_forward is launched or compiled with, for o, lse and states(): arguments and constexprs."""
-    o, lse = outputs
-    splits, _ = splits_of(problem, tile)
-    values = tile.BLOCK_M * problem.padded_head_dim
-    arguments = (
-        o, lse, *state, *strides(o),
-        problem.heads, problem.seq_len_q, problem.head_dim, problem.sm_scale, splits,
-    )  # fmt: skip
-    constants: dict[str, object] = {
-        "BLOCK_M": tile.BLOCK_M,
-        "HEAD_DIM": problem.padded_head_dim,
-        "SHARES": max(1, min(MERGED_VALUES // values, 1 << (splits - 1).bit_length())),
-        "UPCAST": mask_constants(problem, True)["UPCAST"],
-        "num_warps": tile.num_warps,
     }
     return arguments, constants

@@ -2,16 +2,18 @@
 
 from kernels.base import GpuLimits
 from kernels.gpu_limits import refuse_grid
+from kernels.packed_gqa import packed
 from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory, streamed_kv_at_least, streamed_kv_at_most
-from kernels.split_kv.schedule import splits_of
+from kernels.split_kv.schedule import merged_at_once, splits_of
 
 
 def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:
     """Raise Refused for a grid, block, dtype or shared memory beyond the GPU; `gpu` None means interpreted."""
-    splits, _ = splits_of(problem, tile)
-    programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M) * splits
-    refuse_grid(programs, "choose a larger BLOCK_M")
+    rows = packed(problem)
+    (splits, _), (merged, _) = splits_of(rows, tile), merged_at_once(rows, tile)
+    programs = max(splits * -(-rows.seq_len_q // tile.BLOCK_M), -(-rows.seq_len_q // merged))
+    refuse_grid(rows.batch * rows.heads * programs, "choose a larger BLOCK_M")
     if gpu is not None:
         SPLIT.refuse_tile(problem, tile, gpu)
 
