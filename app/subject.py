@@ -67,10 +67,16 @@ def schedule_of(run: Run) -> Schedule:
     return _schedule(work.attention_kernel, work.problem, work.tile or TileConfig(), _wave(run))
 
 
+def known_schedule(run: Run) -> Schedule | None:
+    """schedule_of a Run; None for one of another version of its kernel, which asked for other bytes."""
+    plan = schedule_of(run)
+    return plan if has_schedule(run, plan) else None
+
+
 def walk_of(run: Run) -> Walk | None:
     """The Walk that a Run's programs went through; None where none is known, as for another version of the kernel."""
-    plan = schedule_of(run)
-    return plan.walk if has_schedule(run, plan) else None
+    plan = known_schedule(run)
+    return None if plan is None else plan.walk
 
 
 def subjects(runs: Sequence[Run], problem: AttentionProblem, tile: TileConfig) -> tuple[Subject, ...]:

@@ -10,13 +10,14 @@ from app.requested_formula import formula, passes
 from app.selection import Comparison
 from app.stack_chart import Part, Stack, stacks
 from app.style import DIRECTION, LIBRARY, Theme, capacity, tensor_colour
-from app.subject import schedule_of
+from app.subject import known_schedule
 from app.tensor_names import tensor_title
 from profiler.run import Run
 
 MOST_FLOWS = 4
 MOST_LAUNCHES = 24
 BOTH = "read and written"
+ANOTHER_VERSION = "another version of the kernel ran here, and how it cut the problem is not kept"
 
 
 def flow(found: Comparison, theme: Theme) -> Picture:
@@ -65,10 +66,11 @@ def by_launch(found: Comparison, theme: Theme) -> Picture:
     rows = []
     is_cut = False
     for name, run in zip(found.names, found.runs, strict=True):
-        schedule = schedule_of(run)
-        asked = {launch.name: sum(launch.reads.values()) + sum(launch.writes.values()) for launch in schedule.launches}
+        plan = known_schedule(run)
+        told = () if plan is None else plan.launches
+        asked = {launch.name: sum(launch.reads.values()) + sum(launch.writes.values()) for launch in told}
         launches = dict.fromkeys(m.launch for m in run.launches("hbm_read_bytes") if m.launch)
-        rows.append(_split(name, run, None, sum(asked.values())))
+        rows.append(_split(name, run, None, sum(asked.values()) or None))
         if len(launches) > 1:
             each = [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
             rows += _largest(each)
@@ -121,7 +123,10 @@ def by_tensor(found: Comparison, theme: Theme) -> Picture:
     """Requested bytes of each tensor, with the formula that gives their sum below the bar."""
     rows = []
     for name, run in zip(found.names, found.runs, strict=True):
-        schedule = schedule_of(run)
+        schedule = known_schedule(run)
+        if schedule is None:
+            rows.append(Stack(name, (), is_measured=False, reason=ANOTHER_VERSION))
+            continue
         parts = tuple(
             Part(f"{tensor_title(part.tensor)} {verb}", size, tensor_colour(part.tensor))
             for part in passes(schedule)

@@ -6,7 +6,7 @@ from app.picture import Table
 from app.requested_formula import passes
 from app.selection import Comparison
 from app.style import SOURCE_BADGE, seconds, traffic
-from app.subject import schedule_of
+from app.subject import known_schedule
 from app.tensor_names import tensor_title
 from profiler.run import TRUST, Measurement, Run
 
@@ -119,7 +119,8 @@ def spelled_out(found: Comparison) -> Table:
             "schedule",
         )
         for name, run in zip(found.names, found.runs, strict=True)
-        for part in passes(schedule_of(run))
+        if (plan := known_schedule(run)) is not None
+        for part in passes(plan)
     )
     columns = ("run", "tensor", "batch · heads · rows · columns · bytes", "size", "read", "written", "times", "source")
     caption = "times: bytes read and written as a multiple of the tensor's size"

@@ -11,6 +11,7 @@ from app.level_table import levels
 from app.packed_rows import head_title, rows_in_words, why_packed
 from app.perfetto_slices import lane_slices
 from app.program_card import chosen
+from app.selection import compare
 from app.softmax_asked import Asked
 from app.softmax_pages import last_recorded, whole_acc
 from app.softmax_recording import recording
@@ -21,6 +22,8 @@ from app.tile_moment import Moment
 from app.tile_pages import headline, matrix, shown_scores
 from app.tile_tables import moved, moved_both
 from app.timeline_pages import timed
+from app.traffic_pictures import by_tensor
+from app.traffic_tables import spelled_out
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.walk import Walk
 from profiler.codec import NotARun
@@ -177,5 +180,10 @@ def test_a_run_of_another_version_of_its_kernel_has_no_walk() -> None:
     assert recording(other) is None
     (one,) = timed((other,))
     assert "batch, K/V head" not in {row[0] for row in chosen(one, 6).rows}
+    # Nor are its bytes put down to tensors by today's schedule, beside the sum that it was told.
+    assert spelled_out(compare((other,))).rows == () and spelled_out(compare((run,))).rows
+    assert by_tensor(compare((run,)), LIGHT).chart.data
+    drawn = by_tensor(compare((other,)), LIGHT).chart
+    assert not drawn.data and "another version of the kernel" in str(drawn.layout.annotations)
     with pytest.raises(NotARun, match="should hold 6 programs"):
         from_json(to_json((replace(run, timeline=seven),)))
