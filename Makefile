@@ -32,11 +32,14 @@ run: $(READY)
 	@exec $(PY) -m streamlit run app/main.py --server.address 127.0.0.1 --server.port $(PORT) \
 		--server.headless $(if $(DISPLAY)$(WAYLAND_DISPLAY),false --server.showEmailPrompt false,true)
 
-# What only computes runs beside what starts processes, servers and browsers, and is printed after it.
+# Browsers want the machine for themselves. After them what only computes runs beside what starts processes and servers,
+# which waits most of the time; it is printed last.
 test: $(READY_TO_TEST) lint chromium
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	@log=$$(mktemp); beside=; status=0; \
+	trap 'exit 130' INT TERM; trap 'kill $$beside 2> /dev/null; rm -f "$$log"' EXIT; \
+	$(PY) -m pytest -m "not gpu and browser" || status=1; \
 	$(PY) -m pytest -m "not gpu and computes" > "$$log" 2>&1 & beside=$$!; \
-	$(PY) -m pytest -m "not gpu and not computes"; status=$$?; \
+	$(PY) -m pytest -m "not gpu and not browser and not computes" || status=1; \
 	wait $$beside || status=1; cat "$$log"; exit $$status
 
 test-gpu: $(READY_TO_TEST)

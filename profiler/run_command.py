@@ -14,7 +14,7 @@ from kernels.problem import LINEAR, ORDERS, TileConfig
 from profiler import auto
 from profiler.admission import admit
 from profiler.codec import NotARun
-from profiler.device import cpu_device
+from profiler.device import cpu_device, cpu_free_bytes
 from profiler.list_command import AsJson
 from profiler.output import put, require_place
 from profiler.own_kernel import Permit
@@ -91,10 +91,10 @@ def run(
     how = (seed, l2, repeats, wanted, counters.replace("_", "-"), drain, detail)
     chosen, choice = auto.asked(tuple(kernel), problem, tile, device, how, tuple(order))
     if device == CPU:
-        # What needs no GPU's facts is refused at once; the worker, which looks at the rest, takes seconds to start.
+        # Refused at once; the worker, which looks at it too, takes seconds to start.
         for workload in chosen:
             if not is_own(workload.kernel):
-                admit(workload, cpu_device(), None, None)
+                admit(workload, cpu_device(), None, cpu_free_bytes())
     require_place(out)
     permit = Permit.here(*filter(is_own, kernel))
     if choice:
