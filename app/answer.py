@@ -10,6 +10,7 @@ from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
 from kernels.own import is_own
 from profiler.admission import needs
+from profiler.once_each import once_each
 from profiler.own_kernel import has_own_reference, needed_flops, why_spoiled
 from profiler.run import Measurement, Run
 from profiler.wrong_output import WRONG, is_wrong, why_wrong
@@ -240,7 +241,7 @@ def _error(two: Pair) -> Figure:
 
 def _compulsory(run: Run) -> Figure:
     found = compulsory(run)
-    return Figure("compulsory", traffic(found.value), found.source, "inputs read once, O written once", found.reason)
+    return Figure("compulsory", traffic(found.value), found.source, once_each(run.workload.problem), found.reason)
 
 
 def _reason(found: Measurement | None, name: str) -> str:

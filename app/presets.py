@@ -16,6 +16,7 @@ _COMMON: dict[str, object] = {
     "order": [LINEAR],
     "seq_len_kv": None,
     "causal": False,
+    "backward": False,
     "window": None,
     "l2": "cold",
     "device": None,  # the first GPU if there is one

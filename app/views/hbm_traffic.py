@@ -18,6 +18,8 @@ from app.selection import Comparison, compare
 from app.style import Theme, ratio, traffic
 from app.traffic_pictures import by_launch, by_tensor, flow, four_kinds
 from app.traffic_tables import measurements, several_sources, spelled_out
+from kernels.problem import AttentionProblem
+from profiler.once_each import once_each
 from profiler.run import Run
 
 TITLE = "HBM traffic"
@@ -83,7 +85,7 @@ def _headline(found: Comparison) -> Headline:
 
 def _figures(found: Comparison) -> tuple[Figure, ...]:
     two = pair(found)
-    least = two.subject.workload.problem.compulsory_bytes
+    problem = two.subject.workload.problem
     chosen = [
         ("compulsory", compulsory(two.subject)),
         (f"requested, {two.name}", requested(two.subject)),
@@ -93,12 +95,12 @@ def _figures(found: Comparison) -> tuple[Figure, ...]:
     if two.baseline is not None:
         chosen.append((f"HBM, {two.baseline_name}", possible_hbm(two.baseline)))
     return tuple(
-        Figure(label, traffic(part.value), part.source, _detail(part, label, least), part.reason)
+        Figure(label, traffic(part.value), part.source, _detail(part, label, problem), part.reason)
         for label, part in chosen
     )
 
 
-def _detail(part: Bytes, label: str, least: int) -> str:
+def _detail(part: Bytes, label: str, problem: AttentionProblem) -> str:
     if label == "compulsory":
-        return "inputs read once, O written once"
-    return f"{ratio(part.value / least)} compulsory" if part.value is not None else ""
+        return once_each(problem)
+    return f"{ratio(part.value / problem.compulsory_bytes)} compulsory" if part.value is not None else ""

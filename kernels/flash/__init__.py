@@ -2,7 +2,7 @@
 
 from kernels.base import AttentionKernel
 from kernels.flash.limits import refuse
-from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule
+from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
 from kernels.shared_memory import STREAMED_KV
 
 KERNELS = (
@@ -11,13 +11,14 @@ KERNELS = (
         title="Flash",
         rung=50,
         schedule=schedule,
-        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        temporaries=temporaries,
         refuse=refuse,
         refuse_shared_memory=STREAMED_KV.refuse,
         cut=cut,
         orders=ORDERS,
         has_trace=True,
         has_timeline=True,
+        has_backward=True,
         l2_sm_bounds=l2_sm_bounds,
     ),
 )

@@ -2,7 +2,7 @@
 
 from kernels.base import AttentionKernel
 from kernels.flash_tma.limits import DESCRIBED_KV, refuse, refuse_problem
-from kernels.flash_tma.schedule import ORDERS, cut, l2_sm_bounds, schedule
+from kernels.flash_tma.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
 
 KERNELS = (
     AttentionKernel(
@@ -10,7 +10,7 @@ KERNELS = (
         title="Flash, TMA",
         rung=52,
         schedule=schedule,
-        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        temporaries=temporaries,
         refuse=refuse,
         refuse_problem=refuse_problem,
         refuse_shared_memory=DESCRIBED_KV.refuse,
@@ -18,6 +18,7 @@ KERNELS = (
         orders=ORDERS,
         has_trace=True,
         has_timeline=True,
+        has_backward=True,
         l2_sm_bounds=l2_sm_bounds,
     ),
 )

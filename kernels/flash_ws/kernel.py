@@ -30,6 +30,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.backward_pass import by_descriptor
+from kernels.backward_pass import launches as backward_launches
 from kernels.described import require_describable
 from kernels.finite_values import kept_out
 from kernels.flash_ws.consumer import consume
@@ -165,6 +167,9 @@ def forward(
     return Output(kept_out(found.o, lambda *inputs: attend(*inputs).o, q, k, v), found.lse)
 
 
+backward = by_descriptor
+
+
 def grid(problem: AttentionProblem) -> tuple[int]:
     """One program for each Q tile of each (batch, head)."""
     return (problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M),)
@@ -178,9 +183,10 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
-    """What forward launches, with tensors that have no memory."""
+    """What forward and backward launch, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile)
-    return (TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem)),)
+    main = TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem))
+    return (main, *backward_launches(problem, cut(problem, tile), is_described=True))
 
 
 def launch_arguments(

@@ -6,10 +6,11 @@ from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
-from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, temporaries
+from kernels.streamed_q import with_backward
 from kernels.tile_grid import TileGrid
 
-__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule"]
+__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule", "temporaries"]
 
 CONSUMERS = 2  # warp groups that compute
 ROWS = 64  # of Q for each of them: the height of one warpgroup product
@@ -33,7 +34,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
     walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
     walk = replace(walk, descending=True, section=section_of(problem, tile))
-    return Schedule("flash_ws", problem, (Launch.of_walk("flash_ws", walk, held(problem, tile)),))
+    return with_backward(Schedule("flash_ws", problem, (Launch.of_walk("flash_ws", walk, held(problem, tile)),)), tile)
 
 
 def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
