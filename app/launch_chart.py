@@ -6,7 +6,8 @@ from app.style import DIRECTION, TENSOR, Theme, ink_on, template, tensor_colour,
 from app.tensor_names import tensor_title
 from kernels.schedule import Launch, Schedule
 
-TITLES = {"qk": "QKᵀ", "pv": "PV"}
+TITLES = {"qk": "QKᵀ", "pv": "PV", "scale_ds": "scale dS"}
+TITLES |= {name: tensor_title(name) for name in ("dv", "dp", "ds", "dq", "dk")}
 
 
 def launch_title(name: str) -> str:

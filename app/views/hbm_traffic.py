@@ -11,6 +11,7 @@ from app.bandwidth import bandwidth_over_time
 from app.bandwidth_sums import under_the_curve
 from app.four_kinds import Bytes, compulsory, l2_sm, requested
 from app.kernel_table import kernels_that_ran
+from app.paper_figures import beside_the_paper
 from app.peak_check import possible_hbm
 from app.picture import Figure, Headline, Picture, Sheet, Table
 from app.savings import savings
@@ -45,6 +46,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         None if is_sampled else over_time,
         several_sources(found),
         savings(found),
+        beside_the_paper(found),
         kernels_that_ran(found),
         spelled_out(found),
         measurements(found),
