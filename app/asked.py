@@ -2,7 +2,6 @@
 
 from profiler.workload import Workload
 
-BACKWARD = "backward pass"
 L2, PASSES, COUNTERS, DRAIN, DETAIL = "L2", "passes", "bytes counted by", "write-back drain", "detail counters"
 
 

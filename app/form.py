@@ -191,12 +191,11 @@ def _fields(default: str) -> None:
     st.selectbox("Device", list(found), **options("device"), format_func=lambda name: f"{name} · {found[name].name}")
     _numbers("batch", "heads", "kv_heads")
     _numbers("seq_len_q", "seq_len_kv", "window")
-    left, right = st.columns(2)
+    left, middle, right = st.columns([0.8, 1.15, 1.15], vertical_alignment="bottom")
     _number(left, "head_dim")
-    right.selectbox("dtype", list(ELEMENT_BYTES), **options("dtype"))
-    left, right = st.columns([1, 1.4])
-    left.checkbox("causal", **options("causal"), help=CAUSAL)
-    right.checkbox(asked.BACKWARD, **options("backward"), help=BACKWARD)
+    middle.selectbox("dtype", list(ELEMENT_BYTES), **options("dtype"))
+    right.checkbox("causal", **options("causal"), help=CAUSAL)
+    right.checkbox("backward", **options("backward"))  # a help sign beside it would cost letters of the word
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
@@ -266,7 +265,6 @@ LABELS = {
     "trace_row": "traced row",
 }
 EMPTY = {"seq_len_kv": "same", "window": "none", "trace_row": "last"}
-BACKWARD = "A pass then makes dQ, dK and dV too, for a drawn dO. Kernels without a backward pass are not offered."
 CAUSAL = "Each query sees the keys up to its own position; masks are aligned bottom-right."
 L2 = "Cold: L2 is flushed before each pass, outside what is measured. Warm: it keeps what the pass before left."
 COUNTERS = "auto: every quick source, the best one first; a name: that source alone."
