@@ -2,12 +2,14 @@
 
 python -m benchmarks.attention_speed [--rounds 50] [--save FOLDER]     needs a GPU
 
-Random inputs, cold L2, medians. --save measures each kernel once more with every counter, and keeps the Runs there.
+Forward passes, then backward passes alone. Random inputs, cold L2, medians. --save measures each kernel's forward pass
+once more with every counter, and keeps the Runs there.
 """
 
 import os
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +18,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import backward_speed
 from kernels.base import all_kernels
 from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
-from profiler.bench import Bench
+from profiler.bench import Bench, Load
 from profiler.child import admit_all, describe
 from profiler.counters.copy_bandwidth import COUNTER as COPY
 from profiler.measure import environment
@@ -31,7 +34,7 @@ REFERENCE = "cudnn"
 WARM_UP = 10
 TILES = {
     "flash": TileConfig(128, 128, 8, 3),
-    "flash_tma": TileConfig(128, 64, 8, 3),
+    "flash_tma": TileConfig(128, 64, 8, 3),  # its backward pass keeps 128 keys and streams 64 queries
     "flash_ws": TileConfig(128, 128, 8, 3),
     "split_kv": TileConfig(16, 64, 4, 3),
 }
@@ -62,13 +65,18 @@ def main(
     clocks: list[int] = []
     for problem in PROBLEMS:
         works = _runnable(problem, RUNGS)
-        times = _in_turn(works, device, rounds, clocks)
+        times = _in_turn({work.kernel: Bench(work, device) for work in works}, rounds, clocks)
         for work in works:
             seconds = times[work.kernel]
             ratio = f"{times[REFERENCE] / seconds:.3f}" if REFERENCE in times else "–"
             table.add_row(
                 problem.label, _name(work), f"{seconds * 1e3:.3f}", f"{problem.flops / seconds / 1e12:.0f}", ratio
             )
+    for problem in backward_speed.PROBLEMS:
+        works = _runnable(problem, backward_speed.RUNGS)
+        times = _in_turn(backward_speed.loads(works, device), rounds, clocks)
+        for row in backward_speed.rows(problem, times):
+            table.add_row(*row)
     print(f"{device.name}, driver {device.driver}, {environment()}")
     print(
         f"{rounds} launches of each kernel in turn after {WARM_UP}, medians; "
@@ -100,17 +108,16 @@ def _runnable(problem: AttentionProblem, kernels: tuple[str, ...]) -> list[Workl
     return found
 
 
-def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> dict[str, float]:
+def _in_turn(loads: Mapping[str, Load], rounds: int, clocks: list[int]) -> dict[str, float]:
     """Median seconds of a pass of each kernel."""
-    benches = {work.kernel: Bench(work, device) for work in works}
-    for bench in benches.values():
+    for load in loads.values():
         for _ in range(WARM_UP):
-            bench.launch()
-    times: dict[str, list[float]] = {name: [] for name in benches}
+            load.launch()
+    times: dict[str, list[float]] = {name: [] for name in loads}
     for _ in range(rounds):
-        for name, bench in benches.items():
-            one = bench.timed_pass()
-            bench.synchronize()
+        for name, load in loads.items():
+            one = load.timed_pass()
+            load.synchronize()
             times[name].append(one.seconds)
         clocks.append(torch.cuda.clock_rate(DEVICE))
     return {name: statistics.median(found) for name, found in times.items()}
@@ -119,7 +126,7 @@ def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: lis
 def _decode(device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
     """What share of the copy bandwidth one query reaches over a long cache of K and V."""
     works = _runnable(DECODE, ("split_kv", REFERENCE))
-    times = _in_turn(works, device, rounds, clocks)
+    times = _in_turn({work.kernel: Bench(work, device) for work in works}, rounds, clocks)
     reading = COPY.measure(Bench(works[0], device))
     copied = next(m.value for m in reading.measurements if m.name == "copy_bytes_per_second")
     if copied is None:

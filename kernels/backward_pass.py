@@ -60,13 +60,12 @@ by_descriptor = partial(gradients, True)
 
 
 def launches(problem: AttentionProblem, tile: TileConfig, is_described: bool) -> tuple[TritonLaunch, ...]:
-    """What `gradients` launches, with tensors that have no memory, the main one first; none without a backward pass."""
+    """What `gradients` launches, with tensors that have no memory; nothing without a backward pass."""
     if not problem.backward:
         return ()
     q, k, v, o, lse = meta_tensors(problem)
     dq_sum = torch.empty(q.shape, dtype=torch.float32, device="meta")
-    found = _launches((q, k, v, o, lse, q, lse, dq_sum, q, k, v), problem, tile, is_described, True)
-    return tuple(sorted(found, key=lambda one: one.name != "gradients"))
+    return _launches((q, k, v, o, lse, q, lse, dq_sum, q, k, v), problem, tile, is_described, True)
 
 
 def _launches(

@@ -9,9 +9,10 @@ from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Launch, Schedule
 from kernels.tile_grid import TileGrid
 
-# What the registers of 8 warps hold beside one step's S, dP and dQ, and shared memory beside stages of Q and dO.
-MOST_KEYS, MOST_QUERIES = 128, 64
-WIDE = 128  # padded head_dim above which only half as many find room
+# Keys that stay and queries that stream, at most, by bytes of an element: above them Triton's code spills kilobytes.
+# In float32, which tensor cores do not multiply, each product is unrolled into its FMAs.
+MOST = {2: (128, 64), 4: (32, 32)}
+FULL_WIDTH = 128  # padded head_dim up to which that many fit
 VALUES_OF_A_WARP = 2048  # of dK, and as many of dV: 64 + 64 registers of each thread
 
 
@@ -19,13 +20,14 @@ def turned(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     """The tile of the backward pass: the forward's turned round.
 
     A program keeps as many keys, BLOCK_N, as one of the forward pass keeps queries, and streams as many queries,
-    BLOCK_M, as that streams keys; both as far as there is room for them. Where dK and dV would take more than half of
-    the registers of its warps, there are more warps.
+    BLOCK_M, as that streams keys; of both at most what fits. Where dK and dV would take more than half of the registers
+    of its warps, there are more warps.
     """
-    share = 1 if problem.padded_head_dim <= WIDE else 2
-    queries, keys = min(tile.BLOCK_N, MOST_QUERIES // share), min(tile.BLOCK_M, MOST_KEYS // share)
+    share = max(1, problem.padded_head_dim // FULL_WIDTH)
+    most_keys, most_queries = (most // share for most in MOST[problem.element_bytes])
+    keys = min(tile.BLOCK_M, most_keys)
     warps = max(tile.num_warps, keys * problem.padded_head_dim // VALUES_OF_A_WARP)
-    return replace(tile, BLOCK_M=queries, BLOCK_N=keys, num_warps=warps)
+    return replace(tile, BLOCK_M=min(tile.BLOCK_N, most_queries), BLOCK_N=keys, num_warps=warps)
 
 
 def with_backward(forward: Schedule, tile: TileConfig) -> Schedule:

@@ -9,11 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.base import AttentionKernel, all_kernels
+from kernels.base import AttentionKernel, GpuLimits, all_kernels
+from kernels.flash.limits import SHARED
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
 from kernels.reference import reference_gradients
 from kernels.run import Gradients, Output
 from kernels.schedule import Launch
+from kernels.shared_memory import STREAMED_KV
 from kernels.streamed_q import backward_launches, turned
 from profiler.bench import draw_do
 from profiler.tile_trace import AccessTrace, traced_accesses
@@ -237,6 +239,7 @@ def test_the_tile_is_turned_round() -> None:
     assert turned(problem, TileConfig(16, 32)) == TileConfig(32, 16)
     # dK and dV [64, 256] take 256 registers of a thread of 4 warps, which has 255; of 8 warps they take half.
     assert turned(replace(problem, head_dim=256), TileConfig(128, 64)) == TileConfig(32, 64, num_warps=8)
+    assert turned(replace(problem, dtype="float32"), TileConfig(128, 64)) == TileConfig(32, 32)
 
 
 def test_without_a_backward_pass_nothing_is_added() -> None:
@@ -277,3 +280,26 @@ def test_every_launch_is_an_identifier_of_its_own() -> None:
             names = [launch.name for launch in kernel.schedule(CAUSAL, kernel.cut(CAUSAL, TileConfig())).launches]
             assert len(set(names)) == len(names)
             assert all(isinstance(Launch(name, {}, {}), Launch) for name in names)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_shared_memory_is_refused_before_anything_compiles(head_dim: int, dtype: str) -> None:
+    """What the compiled backward passes take is between the bounds; tests/test_resources.py compiles some of them."""
+    problem, tile = AttentionProblem(head_dim=head_dim, dtype=dtype, backward=True), TileConfig(128, 64, 8, 3)
+    least, most = SHARED.at_least(problem, tile), SHARED.at_most(problem, tile)
+    assert STREAMED_KV.at_least(problem, tile) <= least < most
+    gpu = GpuLimits("A GPU", (9, 0), least - 1)
+    with pytest.raises(Refused, match=r"KB of shared memory; A GPU gives a CTA"):
+        FLASH.refuse(problem, tile, gpu)
+    FLASH.refuse(problem, tile, replace(gpu, shared_memory_per_block=least))
+    fit = SHARED.fitting_tile(problem, tile, least - 1)
+    assert fit is None or SHARED.at_most(problem, fit) < least
+
+
+def test_shared_memory_by_hand() -> None:
+    """128 keys stay, 64 queries stream in 3 stages, rows of 256 bytes: 193 to 209 KiB as Triton 3.7 compiles it."""
+    problem, tile = AttentionProblem(head_dim=128, dtype="bfloat16", backward=True), TileConfig(128, 64, 8, 3)
+    row = 256
+    assert SHARED.at_most(problem, tile) == 2 * 128 * row + 6 * 64 * (row + 4) + 64 * 128 * 2 + 64 * 128 * 4 + 1024
+    assert SHARED.at_least(problem, tile) == max(128 * row + 4 * 64 * row, STREAMED_KV.at_least(problem, tile))

@@ -1,9 +1,8 @@
 """Flash attention: Q tiles stay on chip, K and V stream past them, the score matrix never reaches HBM."""
 
 from kernels.base import AttentionKernel
-from kernels.flash.limits import refuse
+from kernels.flash.limits import SHARED, refuse
 from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
-from kernels.shared_memory import STREAMED_KV
 
 KERNELS = (
     AttentionKernel(
@@ -13,7 +12,7 @@ KERNELS = (
         schedule=schedule,
         temporaries=temporaries,
         refuse=refuse,
-        refuse_shared_memory=STREAMED_KV.refuse,
+        refuse_shared_memory=SHARED.refuse,
         cut=cut,
         orders=ORDERS,
         has_trace=True,

@@ -1,7 +1,7 @@
 """Flash attention whose tiles come by TMA: the same walk as flash, without a pointer for each element."""
 
 from kernels.base import AttentionKernel
-from kernels.flash_tma.limits import DESCRIBED_KV, refuse, refuse_problem
+from kernels.flash_tma.limits import SHARED, refuse, refuse_problem
 from kernels.flash_tma.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
 
 KERNELS = (
@@ -13,7 +13,7 @@ KERNELS = (
         temporaries=temporaries,
         refuse=refuse,
         refuse_problem=refuse_problem,
-        refuse_shared_memory=DESCRIBED_KV.refuse,
+        refuse_shared_memory=SHARED.refuse,
         cut=cut,
         orders=ORDERS,
         has_trace=True,
