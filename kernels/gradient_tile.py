@@ -72,17 +72,15 @@ def add_gradients(
     if MASKED:
         seen = sees(offs_m[None, :], offs_n[:, None], seq_len_q, seq_len_kv, window, CAUSAL, WINDOW)
         p = tl.where(seen, p, 0.0)
+    weights = round_to_bfloat16(p) if UPCAST else p
+    dv = tl.dot(weights.to(do.dtype), do, dv, input_precision="ieee")
     dp = tl.dot(v, tl.trans(do), input_precision="ieee")
     ds = p * (dp - delta[None, :])
     if MASKED and GUARD:
         ds = tl.where(seen, ds, 0.0)
         k = tl.where(tl.abs(k) < float("inf"), k, 0.0).to(k.dtype)
         q = tl.where(tl.abs(q) < float("inf"), q, 0.0).to(q.dtype)
-    if UPCAST:
-        p = round_to_bfloat16(p)
-        ds = round_to_bfloat16(ds)
-    dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
-    ds = ds.to(q.dtype)
+    ds = (round_to_bfloat16(ds) if UPCAST else ds).to(q.dtype)
     dk = tl.dot(ds, q, dk, input_precision="ieee")
     dq = tl.dot(tl.trans(ds), k, input_precision="ieee")
     return dk, dv, dq

@@ -28,15 +28,14 @@ def refuse_backward_grid(problem: AttentionProblem, tile: TileConfig) -> None:
 
 
 def _at_least(problem: AttentionProblem, tile: TileConfig) -> int:
-    """K, for dQ, and num_stages − 1 stages of Q and dO; one tile of one of them without a pipeline.
+    """num_stages − 1 stages of Q and dO, and no less than a tile of K.
 
-    Read off Triton 3.6 and 3.7 for sm_80, 90 and 120 over PLACEHOLDER configurations, and so is _at_most.
+    Read off Triton 3.7 for sm_80, 90 and 120 over COUNT configurations, and so is _at_most.
     """
     if not problem.backward:
         return 0
     tile, row = turned(problem, tile), problem.padded_head_dim * problem.element_bytes
-    stages = 2 * (tile.num_stages - 1) * tile.BLOCK_M
-    return (tile.BLOCK_N + stages if stages else max(tile.BLOCK_M, tile.BLOCK_N)) * row
+    return max(tile.BLOCK_N, tile.BLOCK_M, 2 * (tile.num_stages - 1) * tile.BLOCK_M) * row
 
 
 def _at_most(problem: AttentionProblem, tile: TileConfig) -> int:

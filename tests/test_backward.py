@@ -149,6 +149,7 @@ def test_two_keys_by_hand() -> None:
 
 @takers(CAUSAL)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in:RuntimeWarning")  # what the interpreter says
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("spoiled", ["q", "k", "v"])
 def test_hidden_values_never_touch_a_gradient(device: str, kernel: AttentionKernel, spoiled: str, bad: float) -> None:
@@ -302,4 +303,4 @@ def test_shared_memory_by_hand() -> None:
     problem, tile = AttentionProblem(head_dim=128, dtype="bfloat16", backward=True), TileConfig(128, 64, 8, 3)
     row = 256
     assert SHARED.at_most(problem, tile) == 2 * 128 * row + 6 * 64 * (row + 4) + 64 * 128 * 2 + 64 * 128 * 4 + 1024
-    assert SHARED.at_least(problem, tile) == max(128 * row + 4 * 64 * row, STREAMED_KV.at_least(problem, tile))
+    assert SHARED.at_least(problem, tile) == max(4 * 64 * row, STREAMED_KV.at_least(problem, tile))

@@ -62,6 +62,8 @@ def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]
     found = schedule(problem, tile)
     fewest = found.requested_read_bytes + found.requested_write_bytes
     again = (keys - 1) * size["q"] + (rows - 1) * (size["k"] + size["v"]) + (columns - 1) * scores
+    if problem.backward:  # dO twice, Q; V, K; P, dS twice
+        again += (keys - 1) * 3 * size["q"] + (rows - 1) * (size["k"] + size["v"]) + (columns - 1) * 3 * scores
     masks = problem.batch * problem.heads - 1 if problem.is_masked else 0
     return fewest, fewest + again + masks * problem.seq_len_q * problem.seq_len_kv
 
