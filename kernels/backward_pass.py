@@ -77,8 +77,8 @@ def _launches(
     constants = tile_constants(problem, tile, finite)
     is_reduced = is_described and not IS_INTERPRETED
 
-    def tiled(tensor: torch.Tensor, rows: int, by_descriptor: bool = is_described) -> object:
-        return described(tensor, rows, width) if by_descriptor else tensor
+    def tiled(tensor: torch.Tensor, rows: int, is_tiled: bool = is_described) -> object:
+        return described(tensor, rows, width) if is_tiled else tensor
 
     queries, keys = tile.BLOCK_M, tile.BLOCK_N
     loaded = tiled(q, queries), tiled(k, keys), tiled(v, keys), tiled(do, queries)

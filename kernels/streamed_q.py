@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernels.column_walk import ColumnWalk
+from kernels.on_chip import Held
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.row_walk import RowWalk
 from kernels.schedule import Launch, Schedule
 from kernels.tile_grid import TileGrid
 
@@ -30,9 +32,14 @@ def turned(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     return replace(tile, BLOCK_M=min(tile.BLOCK_N, most_queries), BLOCK_N=keys, num_warps=warps)
 
 
-def with_backward(forward: Schedule, tile: TileConfig) -> Schedule:
-    """The schedule of a forward pass, followed by the backward pass where the problem has one."""
-    return replace(forward, launches=forward.launches + backward_launches(forward.problem, tile))
+def with_backward(kernel: str, walk: RowWalk, on_chip: tuple[Held, ...], tile: TileConfig) -> Schedule:
+    """The schedule of a kernel whose forward pass is one launch of its name, followed by this backward pass."""
+    problem = walk.grid.problem
+    forward = replace(
+        Launch.of_walk(kernel, walk, on_chip),
+        flops=4 * problem.batch * problem.heads * walk.scores * problem.head_dim,
+    )
+    return Schedule(kernel, problem, (forward, *backward_launches(problem, tile)))
 
 
 def backward_launches(problem: AttentionProblem, tile: TileConfig) -> tuple[Launch, ...]:

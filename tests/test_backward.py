@@ -230,6 +230,7 @@ def test_bytes_by_hand() -> None:
     assert gradients.reads == {"k": 4 * row, "v": 4 * row, "q": 6 * row, "do": 6 * row, "lse": 6 * 4, "delta": 6 * 4}
     assert gradients.writes == {"dq_sum": 6 * 8 * 4, "dk": 4 * row, "dv": 4 * row}
     assert gradients.visits == 3 and gradients.flops == 10 * 3 * 2 * 2 * 8
+    assert FLASH.schedule(problem, TileConfig(2, 2)).launches[0].flops == 4 * 3 * 2 * 2 * 8
     assert (dq.reads, dq.writes) == ({"dq_sum": 4 * 8 * 4}, {"dq": 4 * row})
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from app import form, lesson_subject
 from app.answer import headline
 from app.command import command
 from app.form import OTHERS, request
@@ -25,6 +26,7 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.reference import reference_gradients
 from kernels.run import Gradients
 from profiler import gradient_accuracy
+from profiler.admission import needs
 from profiler.bench import Bench, draw_do, draw_inputs
 from profiler.catalogue import catalogue
 from profiler.device import cpu_device
@@ -37,6 +39,7 @@ from profiler.run import Measurement, Run, from_json, to_json
 from profiler.store import save
 from profiler.workload import Workload, workloads
 from profiler.wrong_output import ERRORS, is_finite, is_wrong, why_wrong
+from tests.command_line import answer_to
 from tests.fake_runs import naive_run
 
 PROBLEM = AttentionProblem(1, 2, 1, 40, 40, 16, "float16", causal=True, backward=True)
@@ -235,3 +238,44 @@ def test_figure_2_of_the_paper_beside_ours() -> None:
     assert [row[2:] for row in table.rows[:2]] == [("40.3 GB", "41.7 ms"), ("4.40 GB", "7.30 ms")]
     assert table.rows[2][:2] == ("naive", "NVIDIA H200") and table.rows[2][2] != "–"
     assert beside_the_paper(compare([naive_run()])) is None
+
+
+def test_the_form_offers_what_has_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels without a backward pass are named, not offered; one that is chosen all the same stays to be refused."""
+    monkeypatch.setattr(form, "devices", lambda: {"cpu": cpu_device()})
+    held: dict[str, object] = {"device": "cpu", "backward": True, "kernels": ["split_kv"]}
+    monkeypatch.setattr(form, "values", lambda: held)
+    offered, absent = form._kernels()
+    assert offered == ["naive", "flash", "flash_tma", "split_kv"]
+    assert absent[0].startswith("Flash, warp-specialised is written in Gluon")
+    assert absent[-1].startswith("Without a backward pass: Row streaming") and "Split" not in absent[-1]
+    held["backward"] = False
+    assert "row_streaming" in form._kernels()[0] and len(form._kernels()[1]) == 1
+
+
+def test_the_command_line_asks_for_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "schedule --kernel flash --seq-len 64 --head-dim 16 --block-m 32 --block-n 16 --backward --json"
+    told = json.loads(answer_to(words.split(), monkeypatch, capsys).out)
+    assert told["by_tensor"]["dv"] == {"read": 0, "write": 64 * 16 * 2}
+    # Two KV tiles of 32 keys, and no mask: each adds to every element of dQ; a launch before clears them.
+    assert told["by_tensor"]["dq_sum"] == {"read": 64 * 16 * 4, "write": 3 * 64 * 16 * 4}
+    assert [step["launch"] for step in told["steps"][-3:]] == ["delta", "gradients", "dq"]
+    refused = answer_to(["schedule", "--kernel", "split_kv", "--backward"], monkeypatch, capsys)
+    assert refused.code == 2
+    assert refused.err == (
+        "Split K/V has no backward pass; choose naive, flash, flash_tma, flash_ws, or leave backward out.\n"
+    )
+
+
+def test_the_walk_through_speaks_of_forward_passes(runs: tuple[Run, Run]) -> None:
+    assert lesson_subject.shown(runs).is_article
+    alone = replace(runs[1], workload=replace(runs[1].workload, problem=FORWARD))
+    assert lesson_subject.shown((*runs, alone)).problem == FORWARD
+
+
+def test_interpreted_steps_of_both_passes_count() -> None:
+    """A head of 512 keys in tiles of 64: 64 steps forward, and 64 visits backward; a mask of half leaves 36 of each."""
+    for causal, steps in ((False, 128), (True, 72)):
+        problem = AttentionProblem(1, 1, 1, 512, 512, 64, causal=causal, backward=True)
+        (work,) = workloads(("flash",), problem, TileConfig(), "cpu")
+        assert needs(work).tile_steps == steps and needs(work).flops == problem.flops

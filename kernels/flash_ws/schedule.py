@@ -5,7 +5,7 @@ from dataclasses import replace
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
-from kernels.schedule import Launch, Schedule
+from kernels.schedule import Schedule
 from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, temporaries
 from kernels.streamed_q import with_backward
 from kernels.tile_grid import TileGrid
@@ -34,7 +34,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
     walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
     walk = replace(walk, descending=True, section=section_of(problem, tile))
-    return with_backward(Schedule("flash_ws", problem, (Launch.of_walk("flash_ws", walk, held(problem, tile)),)), tile)
+    return with_backward("flash_ws", walk, held(problem, tile), tile)
 
 
 def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:

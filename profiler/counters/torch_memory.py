@@ -1,4 +1,4 @@
-"""Peak memory of one forward pass as torch's allocator and NVML see it, above a baseline taken after warm-up."""
+"""Peak memory of one pass as torch's allocator and NVML see it, above a baseline taken after warm-up."""
 
 from typing import Any
 
