@@ -139,6 +139,7 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
         else:
             softmax, output = record_softmax(bench, trace)
     note = "every load and store of the interpreted programs"
+    note += "; an atomic add is a write" if workload.problem.backward else ""
     requested = tuple(
         Measurement(f"requested_{direction}_bytes", float(trace.total(direction)), "B", "interpreter", note)
         for direction in ("read", "write")

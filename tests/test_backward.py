@@ -90,7 +90,7 @@ def test_equals_float64(device: str, kernel: AttentionKernel, problem: Attention
     check(kernel, problem, tile, device)
 
 
-@pytest.mark.parametrize("tile", [TileConfig(4, 4), TileConfig(2, 2), TileConfig(128, 16), TileConfig(2, 128)], ids=str)
+@pytest.mark.parametrize("tile", [TileConfig(4, 4), TileConfig(128, 8), TileConfig(2, 128)], ids=str)
 def test_any_tile_gives_the_same(tile: TileConfig) -> None:
     check(FLASH, AttentionProblem(1, 2, 1, 16, 20, 8, "float32", causal=True, backward=True), tile, "cpu")
 
@@ -199,7 +199,7 @@ def traced(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig)
     return seen
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(problems(), st.sampled_from([(32, 16), (16, 8), (8, 32), (16, 128)]))
 def test_equals_the_interpreters_trace(problem: AttentionProblem, blocks: tuple[int, int]) -> None:
     """Launch by launch, reads and writes, byte for byte."""

@@ -11,6 +11,7 @@ from app import form, lesson_subject
 from app.answer import headline
 from app.command import command
 from app.form import OTHERS, request
+from app.launch_chart import launch_title
 from app.paper_figures import FIG_2, beside_the_paper
 from app.presets import fill
 from app.problem_names import named
@@ -158,6 +159,11 @@ def test_pages_and_exports_say_so(runs: tuple[Run, Run]) -> None:
     alone = replace(runs[0], id="alone", workload=replace(runs[0].workload, problem=FORWARD))
     assert named((alone, runs[1])) == ("naive forward", "flash forward + backward")
     assert "dQ" not in markdown([alone])
+    assert (launch_title("flash", "flash"), launch_title("dq", "flash"), launch_title("flash")) == (
+        "forward",
+        "dQ",
+        "flash",
+    )
 
 
 def test_every_tensor_of_both_has_a_name_and_a_size(runs: tuple[Run, Run]) -> None:
@@ -236,6 +242,10 @@ def test_figure_2_of_the_paper_beside_ours() -> None:
     table = beside_the_paper(compare([run]))
     assert table is not None
     assert [row[2:] for row in table.rows[:2]] == [("40.3 GB", "41.7 ms"), ("4.40 GB", "7.30 ms")]
+    assert [row[:2] for row in table.rows[:2]] == [
+        ("standard attention, paper", "A100"),
+        ("FlashAttention, paper", "A100"),
+    ]
     assert table.rows[2][:2] == ("naive", "NVIDIA H200") and table.rows[2][2] != "–"
     assert beside_the_paper(compare([naive_run()])) is None
 

@@ -64,7 +64,9 @@ def render(runs: tuple[Run, ...]) -> None:
         recorded.draw()
         return
     shown = sheet(runs, page.theme())
-    page.sheet(shown, "overview", rows=(2, min(3, max(1, len(shown.items) - 2))))
+    # Errors of gradients are columns of their own, for which a third of the page is too narrow.
+    most = 2 if any(run.workload.problem.backward for run in runs) else 3
+    page.sheet(shown, "overview", rows=(2, min(most, max(1, len(shown.items) - 2))))
     if why_no_gpu():
         recorded.draw()
     with st.container(horizontal=True):
@@ -106,10 +108,9 @@ def _launches(comparison: Comparison, theme: Theme) -> Picture | None:
 
 def _by_launch(comparison: Comparison, run: Run, name: str) -> dict[str, float]:
     """One quantity of each launch of a Run, and of the other kernels as a whole."""
-    found = {launch_title(m.launch or ""): m.value for m in run.launches(name) if m.value is not None}
-    others = [
-        (other_name, other) for other_name, other in _named(comparison) if other.workload.kernel != run.workload.kernel
-    ]
+    kernel = run.workload.kernel
+    found = {launch_title(m.launch or "", kernel): m.value for m in run.launches(name) if m.value is not None}
+    others = [(other_name, other) for other_name, other in _named(comparison) if other.workload.kernel != kernel]
     return found | {other_name: value for other_name, other in others if (value := other.value(name)) is not None}
 
 
