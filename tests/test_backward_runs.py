@@ -30,6 +30,7 @@ from profiler import gradient_accuracy
 from profiler.admission import needs
 from profiler.bench import Bench, draw_do, draw_inputs
 from profiler.catalogue import catalogue
+from profiler.compare import compare as compare_two
 from profiler.device import cpu_device
 from profiler.gradient_accuracy import measure_gradient_errors
 from profiler.grid import Grid
@@ -159,6 +160,7 @@ def test_pages_and_exports_say_so(runs: tuple[Run, Run]) -> None:
     alone = replace(runs[0], id="alone", workload=replace(runs[0].workload, problem=FORWARD))
     assert named((alone, runs[1])) == ("naive forward", "flash forward + backward")
     assert "dQ" not in markdown([alone])
+    assert compare_two(alone, runs[0]).names == ("naive forward", "naive forward + backward")
     assert (launch_title("flash", "flash"), launch_title("dq", "flash"), launch_title("flash")) == (
         "forward",
         "dQ",
