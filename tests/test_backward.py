@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.flash.limits import SHARED
+from kernels.flash_ws.schedule import backward_tile
 from kernels.problem import ELEMENT_BYTES, AttentionProblem, Refused, TileConfig
 from kernels.reference import reference_gradients
 from kernels.run import Gradients, Output
@@ -25,7 +26,7 @@ from tests.test_schedule import problems
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
-FLASH, NAIVE, TMA = (all_kernels()[name] for name in ("flash", "naive", "flash_tma"))
+FLASH, NAIVE, TMA, WS = (all_kernels()[name] for name in ("flash", "naive", "flash_tma", "flash_ws"))
 T32 = TileConfig(32, 16)
 # Of the Euclidean norm: P and dS are rounded once each on their way, and so is the gradient.
 ALLOWED = {"float16": 3 * 2**-11, "bfloat16": 3 * 2**-8, "float32": 16 * 2**-24}
@@ -242,6 +243,16 @@ def test_the_tile_is_turned_round() -> None:
     # dK and dV [64, 256] take 256 registers of a thread of 4 warps, which has 255; of 8 warps they take half.
     assert turned(replace(problem, head_dim=256), TileConfig(128, 64)) == TileConfig(32, 64, num_warps=8)
     assert turned(replace(problem, dtype="float32"), TileConfig(128, 64)) == TileConfig(32, 32)
+
+
+@pytest.mark.parametrize(("head_dim", "keys", "queries"), [(64, 128, 64), (128, 128, 64), (256, 64, 32)])
+def test_warp_specialised_flash_has_three_stages(head_dim: int, keys: int, queries: int) -> None:
+    """Whatever its forward pass has, which asks for the same bytes; tests/test_backward_compiled.py: they fit."""
+    problem = AttentionProblem(1, 2, 2, 300, 300, head_dim, "bfloat16", backward=True)
+    tile = backward_tile(problem, TileConfig())
+    assert turned(problem, tile) == TileConfig(queries, keys, 8, 3)
+    told, asked = (backward_launches(problem, one) for one in (tile, WS.cut(problem, TileConfig())))
+    assert told == asked == WS.schedule(problem, TileConfig()).launches[1:]
 
 
 def test_without_a_backward_pass_nothing_is_added() -> None:

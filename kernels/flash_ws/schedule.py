@@ -19,6 +19,7 @@ WARPS = 4 * CONSUMERS
 # By width: keys of a tile, and tiles of K and of V that shared memory holds at once.
 BLOCK_N = {64: 128, 128: 128, 256: 64}
 STAGES = {64: 3, 128: 2, 256: 2}
+BACKWARD_STAGES = 3  # tiles of Q and of dO at once
 MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
 
 
@@ -45,6 +46,11 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     """
     width = width_of(problem)
     return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order))
+
+
+def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
+    """The tile from which the backward pass makes its own: as many stages as Hopper's shared memory has room for."""
+    return replace(cut(problem, tile), num_stages=BACKWARD_STAGES)
 
 
 def width_of(problem: AttentionProblem) -> int:
