@@ -10,9 +10,10 @@ from app.selection import Comparison, title
 from app.style import capacity, error, flop_rate, ratio, seconds, significant, traffic
 from kernels.own import is_own
 from profiler.admission import needs
+from profiler.once_each import once_each
 from profiler.own_kernel import has_own_reference, needed_flops, why_spoiled
 from profiler.run import Measurement, Run
-from profiler.wrong_output import WRONG, is_wrong, why_wrong
+from profiler.wrong_output import WRONG, is_wrong, largest_error, why_wrong
 
 MAX_FIGURES = 5
 SPILLS_TOLD = 0.05  # of HBM bytes; spills below that explain nothing
@@ -130,7 +131,7 @@ def _both_runs(two: Pair) -> list[Run]:
 def _achieved(two: Pair) -> str:
     parts = []
     runs = _both_runs(two)
-    errors = [value for run in runs if (value := run.value("relative_error")) is not None]
+    errors = [largest_error(run)[1] for run in runs if run.value("relative_error") is not None]
     if len(errors) == len(runs):
         # Two that compute different things give no same answer, however close each is to its own.
         is_same = two.baseline is not None and max(errors) < SAME_ANSWER and not any(map(has_own_reference, runs))
@@ -240,7 +241,7 @@ def _error(two: Pair) -> Figure:
 
 def _compulsory(run: Run) -> Figure:
     found = compulsory(run)
-    return Figure("compulsory", traffic(found.value), found.source, "inputs read once, O written once", found.reason)
+    return Figure("compulsory", traffic(found.value), found.source, once_each(run.workload.problem), found.reason)
 
 
 def _reason(found: Measurement | None, name: str) -> str:

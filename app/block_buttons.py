@@ -107,7 +107,18 @@ def _why_not(subject: Subject, tile: TileConfig, device: str) -> str:
 def _grid(subject: Subject, tiles: Sequence[TileConfig], asked: Workload) -> Grid:
     """The tiles as a grid of one kernel and problem, measured as the form has it."""
     given: dict[str, tuple[Value, ...]] = {"kernel": (subject.kernel,)}
-    shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
+    shape = (
+        "batch",
+        "heads",
+        "kv_heads",
+        "seq_len_q",
+        "seq_len_kv",
+        "head_dim",
+        "dtype",
+        "causal",
+        "window",
+        "backward",
+    )
     given |= {name: (getattr(subject.problem, name),) for name in shape}
     cut = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "order")
     given |= {name: tuple(sorted({getattr(tile, name) for tile in tiles})) for name in cut}

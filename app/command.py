@@ -72,6 +72,7 @@ def _call(group: Sequence[Workload]) -> list[str]:
         if value is not None:
             words += [name, str(value)]
     words += ["--causal"] if problem.causal else []
+    words += ["--backward"] if problem.backward else []
     words += [] if first.drain else ["--no-drain"]
     words += ["--detail"] if first.detail else []
     words += ["--no-trace"] if traced is not None and traced.trace is None else []

@@ -138,6 +138,7 @@ def request(form: Mapping[str, object]) -> tuple[Workload, ...]:
         str(form["dtype"]),
         bool(form["causal"]),
         whole_or_none("window"),
+        bool(form["backward"]),
     )
     tile = TileConfig(whole("BLOCK_M"), whole("BLOCK_N"), whole("num_warps"), whole("num_stages"))
     trace = TraceRequest(head=whole("trace_head"), row=whole_or_none("trace_row"))
@@ -198,10 +199,11 @@ def _fields(default: str) -> None:
     st.selectbox("Device", list(found), **options("device"), format_func=lambda name: f"{name} · {found[name].name}")
     _numbers("batch", "heads", "kv_heads")
     _numbers("seq_len_q", "seq_len_kv", "window")
-    left, middle, right = st.columns([0.8, 1.25, 1.05], vertical_alignment="bottom")
+    left, middle, right = st.columns([0.8, 1.15, 1.15], vertical_alignment="bottom")
     _number(left, "head_dim")
     middle.selectbox("dtype", list(ELEMENT_BYTES), **options("dtype"))
     right.checkbox("causal", **options("causal"), help=CAUSAL)
+    right.checkbox("backward", **options("backward"))  # a help sign beside it would cost letters of the word
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
     st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
@@ -226,18 +228,21 @@ def _fields(default: str) -> None:
 
 
 def _kernels() -> tuple[list[str], list[str]]:
-    """Kernels that the chosen device runs, and those that are chosen all the same; and of the others why not, each.
+    """Kernels that run the form's passes on its device, and those that are chosen all the same; of the others why not.
 
     Of what is chosen and does not run a sentence of the form's says so.
     """
-    device = devices()[str(values()["device"])]
+    device, is_backward = devices()[str(values()["device"])], bool(values()["backward"])
     running, kept = own_kernels.run_on(device), _names(values())
-    shown = [name for name in own_kernels.offered() if name in running or name in kept]
+    fitting = {name for name, kernel in running.items() if kernel.has_backward or not is_backward}
+    shown = [name for name in own_kernels.offered() if name in fitting or name in kept]
+    others = {name: kernel for name, kernel in own_kernels.offered().items() if name not in shown}
     if device.name in auto.tables() or auto.KERNEL in kept:
         shown.append(auto.KERNEL)
     gpu = limits(device)
-    absent = [kernel.why_not_on(gpu) for name, kernel in own_kernels.offered().items() if name not in shown]
-    return shown, absent
+    absent = [kernel.why_not_on(gpu) for name, kernel in others.items() if name not in running]
+    forward_only = [kernel.title for name, kernel in others.items() if name in running]
+    return shown, absent + ([f"Without a backward pass: {', '.join(forward_only)}."] if forward_only else [])
 
 
 def _numbers(*names: str) -> None:

@@ -6,12 +6,13 @@ from app.style import DIRECTION, TENSOR, Theme, ink_on, template, tensor_colour,
 from app.tensor_names import tensor_title
 from kernels.schedule import Launch, Schedule
 
-TITLES = {"qk": "QKᵀ", "pv": "PV"}
+TITLES = {"qk": "QKᵀ", "pv": "PV", "scale_ds": "scale dS"}
+TITLES |= {name: tensor_title(name) for name in ("dv", "dp", "ds", "dq", "dk")}
 
 
-def launch_title(name: str) -> str:
-    """A launch's name as people write it."""
-    return TITLES.get(name, name.replace("_", " "))
+def launch_title(name: str, kernel: str = "") -> str:
+    """A launch's name as people write it; beside its `kernel`'s, of which it is one of several, it has not the same."""
+    return "forward" if name == kernel else TITLES.get(name, name.replace("_", " "))
 
 
 def launch_steps(schedule: Schedule, current: int, theme: Theme, height: int = 470) -> go.Figure:

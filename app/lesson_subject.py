@@ -69,8 +69,8 @@ class Shown:
 
 
 def shown(runs: Sequence[Run]) -> Shown:
-    """The comparable Runs by kernel, the newest of each."""
-    found = compare(runs).runs
+    """The comparable Runs by kernel, the newest of each; of forward passes alone, as the article has them."""
+    found = compare([run for run in runs if not run.workload.problem.backward]).runs
     if not found:
         return Shown(ARTICLE, ARTICLE_TILE, {})
     # A kernel without m and l is not cut along both queries and keys, and its tile says nothing of the others'.

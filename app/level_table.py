@@ -25,6 +25,12 @@ MEANING = {
     "m": "the largest score of each row so far",
     "l": "Σ exp(s − m) over each row's scores so far: the softmax's denominator",
     "lse": "m + ln l of each row, for a backward pass",
+    "do": "the gradient of O, which the backward pass is given",
+    "dq": "the gradient of Q",
+    "dk": "the gradient of K",
+    "dv": "the gradient of V",
+    "delta": "rowsum(dO ∘ O) of each query, for the backward pass",
+    "dq_sum": "dQ in float32, to which each KV tile's program adds its share",
 }
 ALONE = "No two programs of this launch read the same K and V: there is nothing to share."
 

@@ -12,7 +12,7 @@ from profiler.memory_trace import INPUTS, OTHER, OUTPUTS, WORKSPACE
 from profiler.ncu_import import is_imported
 from profiler.run import Run
 
-INPUT_PART, OUTPUT_PART, TEMPORARIES, IN_PASS = "inputs", "O and LSE", "temporaries", "made in the pass"
+INPUT_PART, OUTPUT_PART, TEMPORARIES, IN_PASS = "inputs", "outputs", "temporaries", "made in the pass"
 ROUNDING, ALLOCATED, CACHED, RESERVED = "rounding", "allocated", "cached", "reserved"
 CONTEXT, OTHERS, LEFT, DEVICE = "CUDA context", "other processes", "not told apart", "whole device"
 CUBLAS = "cuBLAS workspace"
@@ -21,7 +21,7 @@ WHY = {
     INPUT_PART: "there before the pass: the baseline after warm-up",
     OUTPUT_PART: "what the pass gives back",
     TEMPORARIES: "made and freed by the pass, alive at its peak",
-    IN_PASS: "O, LSE, temporaries and workspaces; only an allocator history tells them apart, and this Run has none",
+    IN_PASS: "outputs, temporaries and workspaces; only an allocator history tells them apart, and this Run has none",
     WORKSPACE: "cuBLAS takes it on its first product and keeps it; no closed form has it",
     OTHER: "allocations whose tensor is not known for certain",
     ROUNDING: "blocks are multiples of 512 B, and a rest of up to 1 MiB stays with a large block",

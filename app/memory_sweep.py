@@ -26,7 +26,7 @@ FIRST = 512
 FREE_SHARE = 0.5  # of the free memory that the tensors may take
 PASS_SECONDS = 0.5  # that a pass may take at the GPU's peak rate
 UNKNOWN_PEAK = 2e13  # FLOP/s, where the GPU's is not known: that of a small one
-SHAPE = ("batch", "heads", "kv_heads", "head_dim", "dtype", "causal", "window")
+SHAPE = ("batch", "heads", "kv_heads", "head_dim", "dtype", "causal", "window", "backward")
 NO_GPU = "Memory is measured on a GPU, and there is none here: torch counts no allocations on a CPU."
 CUT = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "order")
 

@@ -16,6 +16,7 @@ _COMMON: dict[str, object] = {
     "order": [LINEAR],
     "seq_len_kv": None,
     "causal": False,
+    "backward": False,
     "window": None,
     "l2": "cold",
     "device": None,  # the first GPU if there is one
@@ -42,6 +43,9 @@ PRESETS: Mapping[str, Values] = {
     "GPT-2 medium": _COMMON
     | {"heads": 16, "kv_heads": 16, "seq_len_q": 1024, "head_dim": 64, "dtype": "float16", "causal": True}
     | {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
+    "FlashAttention, Fig. 2": _COMMON
+    | {"batch": 64, "heads": 16, "kv_heads": 16, "seq_len_q": 1024, "head_dim": 64, "dtype": "float16"}
+    | {"backward": True, "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3},
     "Llama-style 8K": _COMMON
     | {"heads": 32, "kv_heads": 8, "seq_len_q": 8192, "head_dim": 128, "dtype": "bfloat16", "causal": True}
     | {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3},

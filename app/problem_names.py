@@ -13,6 +13,7 @@ _DIFFERENCES: tuple[Callable[[AttentionProblem], str], ...] = (
     lambda problem: f"{problem.seq_len_kv:,} keys",
     lambda problem: "causal" if problem.causal else "full",
     lambda problem: "no window" if problem.window is None else f"window {problem.window:,}",
+    lambda problem: "forward + backward" if problem.backward else "forward",
     lambda problem: f"B {problem.batch}",
     lambda problem: f"H {problem.heads}",
     lambda problem: f"KV {problem.kv_heads}",

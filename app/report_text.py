@@ -13,6 +13,7 @@ from app.four_kinds import FOUR_KINDS, Bytes
 from app.selection import names
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.run import Run
+from profiler.wrong_output import ERRORS
 
 PROBLEM = tuple(AttentionProblem.__dataclass_fields__)
 TILE = tuple(TileConfig.__dataclass_fields__)
@@ -62,7 +63,8 @@ def _table(runs: Sequence[Run]) -> str:
     heads = [plain(name) for name in names(runs)]
     reasons: list[str] = []
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for label, of, spell in _ROWS:
+    gradients = [(f"the same, {name}", _single(error), style.error) for name, error in ERRORS.items() if name != "O"]
+    for label, of, spell in (*_ROWS, *(gradients if runs[0].workload.problem.backward else ())):
         found = [of(run) for run in runs]
         lines.append(f"| {label} | {' | '.join(_cell(part, spell) for part in found)} |")
         named = zip(heads, found, strict=True)

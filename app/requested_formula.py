@@ -44,6 +44,8 @@ def _sizes(problem: AttentionProblem) -> dict[str, tuple[int, str]]:
     rows, keys = f"{b} · {h} · {q} · {d} · {e} B", f"{b} · {g} · {kv} · {d} · {e} B"
     scores = f"{b} · {h} · {q} · {kv} · {e} B"
     size = problem.tensor_bytes
+    gradients = {"do": rows, "dq": rows, "dk": keys, "dv": keys} if problem.backward else {}
+    of_scores = dict.fromkeys(("ds", "dp"), (problem.score_bytes, scores)) if problem.backward else {}
     return {
         "q": (size["q"], rows),
         "k": (size["k"], keys),
@@ -53,6 +55,8 @@ def _sizes(problem: AttentionProblem) -> dict[str, tuple[int, str]]:
         "mask": (q * kv, f"{q} · {kv} · 1 B"),
         "o": (size["o"], rows),
         "lse": (size["lse"], f"{b} · {h} · {q} · 4 B"),
+        **{name: (size[name], spelled) for name, spelled in gradients.items()},
+        **of_scores,
     }
 
 

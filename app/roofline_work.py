@@ -34,7 +34,7 @@ class Work:
     @property
     def title(self) -> str:
         """What its label says."""
-        return self.name if self.launch is None else launch_title(self.launch)
+        return self.name if self.launch is None else launch_title(self.launch, self.run.workload.kernel)
 
     @property
     def reached(self) -> float | None:

@@ -17,6 +17,13 @@ TENSOR = {
     "o": "#56B4E9",
     "lse": "#7B8794",
     "mask": "#B0B7C0",
+    # A gradient has the colour of its tensor, paler; dQ and dO would be one, so dQ leans to violet.
+    "dq": "#7F93D8",
+    "dk": "#F2C76B",
+    "dv": "#6CC7AB",
+    "ds": "#E3B8CF",
+    "dp": "#EC9F6B",
+    "do": "#A9D7F2",
 }
 # Memory that is no tensor's.
 MEMORY = {

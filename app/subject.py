@@ -46,7 +46,9 @@ class Subject:
         """Bytes of every whole tensor in HBM: inputs, outputs, and the temporaries that are alive at peak."""
         temporaries = self.attention_kernel.temporaries(self.problem, self.tile)
         used = self.schedule.by_tensor
-        return {name: size for name, size in self.problem.tensor_bytes.items() if name in used} | dict(temporaries)
+        whole = {name: size for name, size in self.problem.tensor_bytes.items() if name in used}
+        # What is not there yet at the peak is in HBM before the end.
+        return whole | {name: size for name, size in temporaries.items() if size}
 
 
 @lru_cache(maxsize=16)

@@ -72,7 +72,7 @@ def by_launch(found: Comparison, theme: Theme) -> Picture:
         launches = dict.fromkeys(m.launch for m in run.launches("hbm_read_bytes") if m.launch)
         rows.append(_split(name, run, None, sum(asked.values()) or None))
         if len(launches) > 1:
-            each = [_split(launch_title(item), run, item, asked.get(item)) for item in launches]
+            each = [_split(launch_title(item, run.workload.kernel), run, item, asked.get(item)) for item in launches]
             rows += _largest(each)
             is_cut |= len(each) > MOST_LAUNCHES
     caption = (

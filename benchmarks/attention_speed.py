@@ -2,24 +2,27 @@
 
 python -m benchmarks.attention_speed [--rounds 50] [--save FOLDER]     needs a GPU
 
-Random inputs, cold L2, medians. Of one query over a long K and V the tile of split K/V that is fastest here is taken,
-which the last table shows. --save measures each kernel once more with every counter, and keeps the Runs there.
+Forward passes, then backward passes alone. Random inputs, cold L2, medians. Of one query over a long K and V the tile
+of split K/V that is fastest here is taken, which the last table shows. --save measures each kernel's forward pass once
+more with every counter, and keeps the Runs there.
 """
 
 import os
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import backward_speed
 from kernels.base import all_kernels
 from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
-from profiler.bench import Bench
+from profiler.bench import Bench, Load
 from profiler.child import admit_all, describe
 from profiler.counters.copy_bandwidth import COUNTER as COPY
 from profiler.measure import environment
@@ -27,12 +30,13 @@ from profiler.run import DeviceInfo
 from profiler.worker import Worker
 from profiler.workload import Workload, workloads
 
+Named = TypeVar("Named", str, Workload)
 DEVICE = "cuda:0"
 REFERENCE = "cudnn"
 WARM_UP = 10
 TILES = {
     "flash": TileConfig(128, 128, 8, 3),
-    "flash_tma": TileConfig(128, 64, 8, 3),
+    "flash_tma": TileConfig(128, 64, 8, 3),  # its backward pass keeps 128 keys and streams 64 queries
     "flash_ws": TileConfig(128, 128, 8, 2),  # the kernel sets its own
 }
 RUNGS = (REFERENCE, "flash", "flash_tma", "flash_ws")
@@ -69,13 +73,18 @@ def main(
     clocks: list[int] = []
     for problem in PROBLEMS:
         works = _runnable(problem, RUNGS)
-        times = _in_turn(works, device, rounds, clocks)
+        times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
         reference = next((times[work] for work in works if work.kernel == REFERENCE), None)
         for work, seconds in times.items():
             ratio = f"{reference / seconds:.3f}" if reference is not None else "–"
             table.add_row(
                 problem.label, _name(work), f"{seconds * 1e3:.3f}", f"{problem.flops / seconds / 1e12:.0f}", ratio
             )
+    for problem in backward_speed.PROBLEMS:
+        works = _runnable(problem, backward_speed.RUNGS)
+        times = _in_turn(backward_speed.loads(works, device), rounds, clocks)
+        for row in backward_speed.rows(problem, times):
+            table.add_row(*row)
     print(f"{device.name}, driver {device.driver}, {environment()}")
     print(
         f"{rounds} launches of each kernel in turn after {WARM_UP}, medians; "
@@ -112,26 +121,25 @@ def _runnable(problem: AttentionProblem, kernels: tuple[str, ...], given: TileCo
     return found
 
 
-def _in_turn(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> dict[Workload, float]:
+def _in_turn(loads: Mapping[Named, Load], rounds: int, clocks: list[int]) -> dict[Named, float]:
     """Median seconds of a pass of each."""
-    benches = {work: Bench(work, device) for work in works}
-    for bench in benches.values():
+    for load in loads.values():
         for _ in range(WARM_UP):
-            bench.launch()
-    times: dict[Workload, list[float]] = {work: [] for work in benches}
+            load.launch()
+    times: dict[Named, list[float]] = {name: [] for name in loads}
     for _ in range(rounds):
-        for work, bench in benches.items():
-            one = bench.timed_pass()
-            bench.synchronize()
-            times[work].append(one.seconds)
+        for name, load in loads.items():
+            one = load.timed_pass()
+            load.synchronize()
+            times[name].append(one.seconds)
         clocks.append(torch.cuda.clock_rate(DEVICE))
-    return {work: statistics.median(found) for work, found in times.items()}
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def _best_decode_tile(device: DeviceInfo, rounds: int, clocks: list[int]) -> TileConfig:
     """The tile of DECODE_TILES with which split K/V is fastest; prints all that fit."""
     works = [work for tile in DECODE_TILES for work in _runnable(DECODE, (DECODER,), tile)]
-    times = _in_turn(works, device, rounds, clocks)
+    times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
     table = Table("BLOCK_N", "num_warps", "num_stages", "programs at once", "ms", title=f"{DECODE.label}, {DECODER}")
     for work, seconds in sorted(times.items(), key=lambda item: item[1]):
         tile = _tile(work)
@@ -149,7 +157,7 @@ def _tile(work: Workload) -> TileConfig:
 
 def _decode(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
     """What share of the copy bandwidth one query reaches over a long cache of K and V."""
-    times = _in_turn(works, device, rounds, clocks)
+    times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
     reading = COPY.measure(Bench(works[0], device))
     copied = next(m.value for m in reading.measurements if m.name == "copy_bytes_per_second")
     if copied is None:

@@ -60,6 +60,7 @@ RECORDINGS = {
     "short_1k": Recording(
         BOTH, AttentionProblem(1, 16, 16, 1024, 1024, 64, "float16"), TileConfig(64, 64, 4, 3)
     ),
+    "fig_2": Recording(BOTH, AttentionProblem(64, 16, 16, 1024, 1024, 64, "float16", backward=True)),
     "gqa_4k": Recording(BOTH, _bfloat16(32, 8, 4096, True)),
     "ladder_512": Recording(
         ("naive", "row_streaming", "query_tiled", "flash_kv_outer", "flash", "split_kv"),

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import kernels
-from kernels.problem import LINEAR, AttentionProblem, TileConfig, require_a_tile
+from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig, require_a_tile
 from kernels.schedule import Schedule
 
 
@@ -83,6 +83,7 @@ class AttentionKernel:
     tells_requests: bool = True  # its schedule says what it asks for; a library's counts operands once
     has_trace: bool = False  # its forward can record m, l, alpha, acc
     has_timeline: bool = False  # its forward can record each program's SM, start and end
+    has_backward: bool = False  # its other half offers backward, see kernels.run.Backward
     # The fewest and the most bytes that its docstring claims to cross L2↔SM; None where it claims nothing.
     l2_sm_bounds: Callable[[AttentionProblem, TileConfig], tuple[int, int]] | None = None
     row_block: RowBlockNeeds | None = None  # where whole rows of scores stay on chip
@@ -99,6 +100,18 @@ class AttentionKernel:
         """See kernels.run.Forward for its contract."""
         forward: Callable[..., Any] = getattr(self._heavy_half, self.entry)
         return forward
+
+    @property
+    def backward(self) -> Callable[..., Any]:
+        """See kernels.run.Backward for its contract; of kernels with has_backward."""
+        backward: Callable[..., Any] = self._heavy_half.backward
+        return backward
+
+    def refuse_backward(self, problem: AttentionProblem) -> None:
+        """Raise Refused for a backward pass that it does not have."""
+        if problem.backward and not self.has_backward:
+            having = ", ".join(name for name, kernel in all_kernels().items() if kernel.has_backward)
+            raise Refused(f"{self.title} has no backward pass; choose {having}, or leave backward out.")
 
     @property
     def prepare(self) -> Callable[[AttentionProblem, TileConfig, str], Any] | None:

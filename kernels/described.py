@@ -4,11 +4,12 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.described_limits import DESCRIBED_BYTES
+from kernels.launching import NAMES
 
 
-def require_describable(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raise ValueError for a tensor whose address or strides no descriptor can hold."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def require_describable(*tensors: torch.Tensor) -> None:
+    """Raise ValueError for one of q, k, v, and do if given, whose address or strides no descriptor can hold."""
+    for name, tensor in zip(NAMES, tensors, strict=False):
         if tensor.data_ptr() % DESCRIBED_BYTES:
             raise ValueError(
                 f"{name} begins at an address that is no multiple of {DESCRIBED_BYTES} bytes, and this kernel reads "

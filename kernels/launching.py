@@ -13,6 +13,7 @@ from triton.runtime.jit import MockTensor
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import StateTrace, Timeline
 
+NAMES = ("q", "k", "v", "do")  # of what a kernel is given
 IS_INTERPRETED: bool = triton.knobs.runtime.interpret
 
 
@@ -36,9 +37,9 @@ class TritonLaunch:
         return compiled(self.function, self.arguments, self.constants)
 
 
-def require_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raise ValueError for a tensor whose rows are not contiguous."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def require_rows(*tensors: torch.Tensor) -> None:
+    """Raise ValueError for one of q, k, v, and do if given, whose rows are not contiguous."""
+    for name, tensor in zip(NAMES, tensors, strict=False):
         if tensor.stride(-1) != 1:
             raise ValueError(f"{name} has stride {tensor.stride(-1)} along head_dim; make that dimension contiguous.")
 

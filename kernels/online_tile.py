@@ -23,15 +23,21 @@ def load_rows(rows, offs, stride, count, mask_d, UPCAST: tl.constexpr):
 
 
 @triton.jit
-def seen_keys(offs_m, offs_n, seq_len_q, seq_len_kv, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
-    """Which keys each query sees, [BLOCK_M, BLOCK_N], or [1, BLOCK_N] without a mask; aligned bottom-right."""
-    position = offs_m[:, None] + (seq_len_kv - seq_len_q)
-    seen = offs_n[None, :] < seq_len_kv
+def sees(query, key, seq_len_q, seq_len_kv, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
+    """Whether a query sees a key, aligned bottom-right; places that broadcast. Without a mask it sees all there are."""
+    position = query + (seq_len_kv - seq_len_q)
+    seen = key < seq_len_kv
     if CAUSAL:
-        seen = seen & (offs_n[None, :] <= position)
+        seen = seen & (key <= position)
     if WINDOW:
-        seen = seen & (offs_n[None, :] > position - window) & (offs_n[None, :] < position + window)
+        seen = seen & (key > position - window) & (key < position + window)
     return seen
+
+
+@triton.jit
+def seen_keys(offs_m, offs_n, seq_len_q, seq_len_kv, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
+    """Which keys each query sees, [BLOCK_M, BLOCK_N], or [1, BLOCK_N] without a mask."""
+    return sees(offs_m[:, None], offs_n[None, :], seq_len_q, seq_len_kv, window, CAUSAL, WINDOW)
 
 
 @triton.jit

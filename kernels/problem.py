@@ -1,6 +1,6 @@
 """What is computed (AttentionProblem) and how it is cut into tiles (TileConfig); checked when built."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ MAX_SEQ_LEN = 2**24
 MAX_HEADS = 2**20  # and as many batches
 MAX_PROGRAMS = 2**31 - 1
 
+# Metadata of a field that files written before it lack: it then has its default.
+ADDED = {"added": True}
+
 Int64Array = NDArray[np.int64]
 
 
@@ -25,9 +28,10 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """One attention forward pass: O = softmax(Q Kᵀ / √head_dim + mask) V.
+    """Attention, O = softmax(Q Kᵀ / √head_dim + mask) V, and with `backward` its gradients dQ, dK, dV for a given dO.
 
-    Q and O are [batch, heads, seq_len_q, head_dim]; K and V are [batch, kv_heads, seq_len_kv, head_dim].
+    Q and O are [batch, heads, seq_len_q, head_dim]; K and V are [batch, kv_heads, seq_len_kv, head_dim]. Each gradient
+    has the shape of its tensor.
     Query i stands at key position i + seq_len_kv - seq_len_q: masks are aligned bottom-right.
     `causal` hides keys after that position. `window` W keeps the keys less than W positions away, so a causal
     window of W sees W keys, itself included.
@@ -44,14 +48,16 @@ class AttentionProblem:
     dtype: str = "float16"
     causal: bool = False
     window: int | None = None
+    backward: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         for name in ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim"):
             _require_positive_int(name, getattr(self, name))
         if self.window is not None:
             _require_positive_int("window", self.window)
-        if not isinstance(self.causal, bool):
-            raise Refused(f"causal is {shown(self.causal)}; it must be true or false.")
+        for name in ("causal", "backward"):
+            if not isinstance(getattr(self, name), bool):
+                raise Refused(f"{name} is {shown(getattr(self, name))}; it must be true or false.")
         if not isinstance(self.dtype, str) or self.dtype not in ELEMENT_BYTES:
             raise Refused(f"dtype {shown(self.dtype)} is not supported; choose {', '.join(ELEMENT_BYTES)}.")
         for name in ("batch", "heads", "kv_heads"):
@@ -138,25 +144,36 @@ class AttentionProblem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the two matrix products over the visible scores: 4 · pairs · head_dim."""
-        return 4 * self.batch * self.heads * self.visible_pairs * self.head_dim
+        """Floating-point operations of the matrix products over the visible scores.
+
+        Forward makes two of 2 · pairs · head_dim, Q Kᵀ and P V. Backward makes five more: Q Kᵀ once again, Pᵀ dO,
+        dO Vᵀ, dS K and dSᵀ Q.
+        """
+        products = 7 if self.backward else 2
+        return 2 * products * self.batch * self.heads * self.visible_pairs * self.head_dim
 
     @property
     def tensor_bytes(self) -> dict[str, int]:
         """Size in bytes of each whole input and output tensor."""
         q = self.batch * self.heads * self.seq_len_q * self.head_dim * self.element_bytes
         kv = self.batch * self.kv_heads * self.seq_len_kv * self.head_dim * self.element_bytes
-        return {"q": q, "k": kv, "v": kv, "o": q, "lse": self.batch * self.heads * self.seq_len_q * 4}
+        forward = {"q": q, "k": kv, "v": kv, "o": q, "lse": self.batch * self.heads * self.seq_len_q * FLOAT32_BYTES}
+        return forward | ({"do": q, "dq": q, "dk": kv, "dv": kv} if self.backward else {})
 
     @property
     def compulsory_bytes(self) -> int:
-        """Q, K, V read once and O written once; K and V rows that the mask hides from every query do not count."""
+        """Q, K, V read once and O written once; K and V rows that the mask hides from every query do not count.
+
+        Backward adds dO, read once, and dQ, dK, dV, written once. That it needs Q, K, V, O and LSE again counts for
+        nothing: a kernel with room for them on chip would keep them from one pass to the other.
+        """
         size, blind = self.tensor_bytes, self.blind_queries
+        always = sum(size[tensor] for tensor in size if tensor not in ("k", "v", "lse"))
         if blind == self.seq_len_q:
-            return size["q"] + size["o"]
+            return always
         # The first query that sees anything looks back furthest, and the last one sees the last key.
         (first_key,), _ = self.visible_keys(blind, blind + 1)
-        return size["q"] + size["o"] + (size["k"] + size["v"]) // self.seq_len_kv * (self.seq_len_kv - int(first_key))
+        return always + (size["k"] + size["v"]) // self.seq_len_kv * (self.seq_len_kv - int(first_key))
 
     @property
     def score_bytes(self) -> int:
@@ -165,12 +182,13 @@ class AttentionProblem:
 
     @property
     def label(self) -> str:
-        """Short name for headings: (batch, heads, seq, head_dim), dtype, mask."""
+        """Short name for headings: (batch, heads, seq, head_dim), dtype, mask, and the passes if there are two."""
         heads = f"{self.heads}" if self.group == 1 else f"{self.heads}/{self.kv_heads}"
         seq = f"{self.seq_len_q}" if self.seq_len_q == self.seq_len_kv else f"{self.seq_len_q}×{self.seq_len_kv}"
         mask = "causal" if self.causal else "full mask"
         window = "" if self.window is None else f", window {self.window}"
-        return f"({self.batch}, {heads}, {seq}, {self.head_dim}) {self.dtype}, {mask}{window}"
+        passes = ", forward + backward" if self.backward else ""
+        return f"({self.batch}, {heads}, {seq}, {self.head_dim}) {self.dtype}, {mask}{window}{passes}"
 
 
 @dataclass(frozen=True)
@@ -188,9 +206,9 @@ class TileConfig:
     order: str = LINEAR
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name != "order":
-                _require_positive_int(field.name, getattr(self, field.name))
+        for part in fields(self):
+            if part.name != "order":
+                _require_positive_int(part.name, getattr(self, part.name))
         # A kernel that takes a whole row of scores at once has a BLOCK_N as long as that.
         for name, largest in (("BLOCK_M", MAX_BLOCK), ("BLOCK_N", MAX_SEQ_LEN), ("num_warps", 32)):
             _require_power_of_two(name, getattr(self, name), largest)

@@ -1,4 +1,4 @@
-"""The specification: attention in float64, eager, in chunks of queries that fit in memory."""
+"""The specification: attention and its gradients in float64, eager, in chunks of queries that fit in memory."""
 
 from collections.abc import Iterator
 
@@ -29,6 +29,39 @@ def reference(
                 p = torch.softmax(s, -1).masked_fill_(s.isneginf().all(-1, keepdim=True), 0.0)
                 o[batch, head, part] = weighted_sum(p, v64, s)
     return o, lse
+
+
+def reference_gradients(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    do: torch.Tensor,
+    problem: AttentionProblem,
+    batch: int,
+    kv_head: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dQ [group, seq_len_q, head_dim], dK, dV [seq_len_kv, head_dim]) of one (batch, kv head), float64, on q's device.
+
+    What is hidden from a query has no part in its gradients, nor has that query in those of hidden keys, not even NaN.
+    An infinite key or query whose weight is 0 adds 0.
+    """
+    rows = torch.arange(problem.seq_len_q, device=q.device)
+    k64, v64 = (tensor[batch, kv_head].double() for tensor in (k, v))
+    k_finite = k64.where(k64.isfinite(), 0.0)
+    dq = torch.empty(problem.group, *q.shape[2:], dtype=torch.float64, device=q.device)
+    dk, dv = torch.zeros_like(k64), torch.zeros_like(v64)
+    for member in range(problem.group):
+        head = kv_head * problem.group + member
+        for part, s in score_chunks(q[batch, head], k64, problem, rows):
+            q64, do64 = (tensor[batch, head, part].double() for tensor in (q, do))
+            hidden = s.isneginf()
+            p = torch.softmax(s, -1).masked_fill_(hidden, 0.0)
+            dp = (do64 @ v64.T).masked_fill_(hidden, 0.0)
+            ds = (p * (dp - (p * dp).sum(-1, keepdim=True))).masked_fill_(hidden, 0.0) * problem.sm_scale
+            dq[member, part] = ds @ k_finite
+            dk += ds.T @ q64.where(q64.isfinite(), 0.0)
+            dv += p.T @ do64
+    return dq, dk, dv
 
 
 def score_chunks(

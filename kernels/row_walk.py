@@ -62,6 +62,11 @@ class RowWalk(Walk):
         """See Walk."""
         return np.maximum(self.visited * self.sweeps, 1)
 
+    @cached_property
+    def scores(self) -> int:
+        """Scores in the tiles that the programs of one (batch, head) visit, hidden ones included."""
+        return int((self.grid.q_rows(self.q_tile) * self.grid.kv_rows(self.first, self.last)).sum())
+
     def is_backward(self, program: int) -> bool:
         """Whether a program, counted over the whole launch, goes from its last KV tile to its first."""
         return bool(self.backward(np.array(program)))

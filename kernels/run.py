@@ -1,4 +1,4 @@
-"""The contract of every kernel's forward: what it takes, what it gives back, how it tells its launches apart."""
+"""The contract of every kernel's passes: what they take, what they give back, how they tell their launches apart."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -50,11 +50,31 @@ class Timeline:
 
 
 @dataclass(frozen=True)
+class Gradients:
+    """dQ like q, dK like k, dV like v."""
+
+    dq: torch.Tensor
+    dk: torch.Tensor
+    dv: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Output:
-    """O [batch, heads, seq_len_q, head_dim]; LSE float32 [batch, heads, seq_len_q] where the kernel writes one."""
+    """O [batch, heads, seq_len_q, head_dim]; LSE float32 [batch, heads, seq_len_q] where the kernel writes one.
+
+    p is what a forward pass keeps for its backward pass where that does not make P anew. `gradients` are there once
+    that has run.
+    """
 
     o: torch.Tensor
     lse: torch.Tensor | None = None
+    p: torch.Tensor | None = None
+    gradients: Gradients | None = None
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """What a pass gives back, by the tensors' names."""
+        found = {"o": self.o} | ({} if self.lse is None else {"lse": self.lse})
+        return found if self.gradients is None else found | vars(self.gradients)
 
 
 class Forward(Protocol):
@@ -78,3 +98,25 @@ class Forward(Protocol):
         finite: bool = False,
         prepared: object = None,
     ) -> Output: ...
+
+
+class Backward(Protocol):
+    """A kernel's backward pass: the gradients of q, k, v for a gradient `do` of O, finite and shaped like it.
+
+    q, k, v and tile are what its forward pass was given, and `output` is what that gave. Each launch runs inside
+    `with launch(name):`. `finite` promises that q, k and v hold no NaN and no infinity; without it, what a mask hides
+    is kept from the gradients of what does not see it, as in Forward.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        output: Output,
+        do: torch.Tensor,
+        problem: AttentionProblem,
+        tile: TileConfig,
+        launch: LaunchHook = nullcontext,
+        finite: bool = False,
+    ) -> Gradients: ...

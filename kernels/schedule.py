@@ -17,9 +17,9 @@ DRAIN = "drain"  # what stands beside launches for the write-back of L2
 class Launch:
     """One kernel launch: requested bytes of the whole problem by tensor, and its Walk where its programs are known.
 
-    `on_chip` is what a program of it holds. `flops` are the floating-point operations that it makes, on hidden scores
-    too; None where it does not tell. `name` is an identifier, and not "drain", which stands beside launches for
-    the write-back of L2.
+    `on_chip` is what a program of it holds. `visits` counts how often its programs visit a tile, where it goes by tiles
+    but has no Walk. `flops` are the floating-point operations that it makes, on hidden scores too; None where it does
+    not tell. `name` is an identifier, and not "drain", which stands beside launches for the write-back of L2.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Launch:
     walk: Walk | None = None
     on_chip: tuple[Held, ...] = ()
     flops: int | None = None
+    visits: int = 0
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name == DRAIN:
@@ -66,6 +67,11 @@ class Schedule:
                 for tensor, size in part.items():
                     table.setdefault(tensor, {"read": 0, "write": 0})[direction] += size
         return table
+
+    @property
+    def tile_steps(self) -> int:
+        """Visits of tiles, by all programs of all launches."""
+        return sum(launch.visits if launch.walk is None else launch.walk.total_steps for launch in self.launches)
 
     @property
     def main(self) -> Launch | None:

@@ -12,8 +12,9 @@ from kernels.problem import (
     require_a_tile,
 )
 from kernels.row_walk import RowWalk
-from kernels.schedule import Launch, Schedule
+from kernels.schedule import Schedule
 from kernels.sectors import whole_sectors
+from kernels.streamed_q import backward_temporaries, with_backward
 from kernels.tile_grid import TileGrid
 
 ORDERS = (LINEAR, SAWTOOTH, LONGEST_FIRST)
@@ -32,7 +33,12 @@ def streamed_kv(kernel: str, problem: AttentionProblem, tile: TileConfig) -> Sch
     stages = tile.num_stages
     streams = f"one step, {stages} in flight" if stages > 1 else "one step"
     held = tiled(problem, tile.BLOCK_M, tile.BLOCK_N, "all steps", streams, "all steps")
-    return Schedule(kernel, problem, (Launch.of_walk(kernel, walk, held),))
+    return with_backward(kernel, walk, held, tile)
+
+
+def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
+    """LSE, and what the backward pass needs."""
+    return {"lse": problem.tensor_bytes["lse"]} | backward_temporaries(problem)
 
 
 def in_any_order(problem: AttentionProblem, tile: TileConfig) -> TileConfig:

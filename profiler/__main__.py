@@ -25,6 +25,7 @@ from profiler.list_command import AsJson, files_of, list_saved
 from profiler.output import silence_stdout
 from profiler.plausible import printable, said
 from profiler.problem_options import (
+    Backward,
     Batch,
     BlockM,
     BlockN,
@@ -111,6 +112,7 @@ def schedule(
     dtype: Dtype = "float16",
     causal: Causal = False,
     window: Window = None,
+    backward: Backward = False,
     block_m: BlockM = 64,
     block_n: BlockN = 64,
     order: Annotated[str, typer.Option(help=f"{', '.join(ORDERS)}; of one program at a time.")] = LINEAR,
@@ -120,7 +122,7 @@ def schedule(
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
     if is_own(kernel):
         raise Refused(f"What {kernel} asks for shows when it runs: use `run --kernel {kernel}`.")
-    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window, backward)
     (workload,) = workloads((kernel,), problem, TileConfig(block_m, block_n, order=order), "cpu", trace=None)
     workload.attention_kernel.refuse_problem(problem)
     plan = workload.attention_kernel.schedule(problem, workload.tile or TileConfig())

@@ -38,7 +38,7 @@ def measure_errors(bench: Bench, o: torch.Tensor) -> tuple[Measurement, ...]:
     if bench.own is not None and not workload.on_gpu and workload.problem.dtype == "bfloat16":
         note += f"; {RAW_BFLOAT16}"
     if not difference.isfinite().all():
-        return _untold(f"{NOT_FINITE} ({note}){_first_bad(difference, rows)}")
+        return _untold(f"O {NOT_FINITE} ({note}){_first_bad(difference, rows)}")
     largest = Measurement("max_abs_error", difference.abs().max().item(), "1", "torch", note)
     if norm == 0:
         return Measurement("relative_error", None, "1", "torch", f"the reference is 0 everywhere ({note})"), largest

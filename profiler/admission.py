@@ -33,10 +33,10 @@ def needs(workload: Workload) -> Needs:
     """Inputs, O and temporaries as the kernel predicts them; the flush buffer and libraries come on top."""
     kernel, problem = workload.attention_kernel, workload.problem
     tile = workload.tile or TileConfig()
-    walk = kernel.schedule(problem, tile).walk
-    steps = 0 if walk is None else walk.total_steps
+    steps = kernel.schedule(problem, tile).tile_steps
     all_scores = problem.batch * problem.heads * problem.seq_len_q * problem.seq_len_kv
-    flops = problem.flops if kernel.is_tiled else 4 * all_scores * problem.head_dim
+    products = 7 if problem.backward else 2
+    flops = problem.flops if kernel.is_tiled else 2 * products * all_scores * problem.head_dim
     return Needs(peak_tensors(kernel, problem, tile), steps, flops)
 
 

@@ -9,7 +9,7 @@ import torch
 from profiler.audit_grid import Subject
 from profiler.audit_limits import REFEREE
 from profiler.audit_rows import COUNTER, Found, without_referee
-from profiler.bench import draw_inputs
+from profiler.bench import forget_inputs
 from profiler.counted_time import counted_times
 from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.known_loads import KnownLoad
@@ -54,7 +54,7 @@ def by_sources(subject: Subject, device: DeviceInfo, sources: Set[str], progress
 
 def _elsewhere(subject: Subject, device: DeviceInfo) -> dict[str, tuple[float, ...]]:
     """Samples of what COUNTER counts, with the tensors in other places of memory than before; none if it cannot."""
-    draw_inputs.cache_clear()
+    forget_inputs()
     torch.cuda.empty_cache()
     aside = torch.empty(ASIDE_BYTES, dtype=torch.uint8, device=device.device)
     load = build(subject.spec, device)

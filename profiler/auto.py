@@ -143,6 +143,7 @@ def _runs(choice: Choice, problem: AttentionProblem, device: DeviceInfo) -> bool
         return False
     gpu = limits(device)
     try:
+        kernel.refuse_backward(problem)
         tile = tile_for(choice, problem) or TileConfig()
         if gpu is None:  # what one CTA may use is not known
             kernel.refuse_problem(problem)

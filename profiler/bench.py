@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from kernels.own import is_own
 from kernels.own_forward import forward_of
 from kernels.own_import import OwnCallable, imported
 from kernels.problem import AttentionProblem, TileConfig
-from kernels.run import LaunchHook, Output
+from kernels.run import Backward, LaunchHook, Output
 from profiler.codec import encode
 from profiler.run import DeviceInfo
 from profiler.workload import CPU, Workload
@@ -156,11 +156,12 @@ class Bench(Load):
         self.l2, self.drain, self.repeats = workload.l2, workload.drain, workload.repeats
         self.compulsory_bytes = workload.problem.compulsory_bytes
         self.inputs = inputs or draw_inputs(workload.problem, workload.seed, workload.device)
+        self.do = draw_do(workload.problem, workload.seed, workload.device) if workload.problem.backward else None
         kernel = workload.attention_kernel
         self.own = given or (imported(workload.kernel) if is_own(workload.kernel) else None)
         self.is_shared = inputs is None and self.own is None
         if not self.is_shared:
-            draw_inputs.cache_clear()  # nobody else is measured on what an own kernel may write into
+            forget_inputs()  # nobody else is measured on what an own kernel may write into
         self._forward: Callable[..., Output] = kernel.forward if given is None else forward_of(given)
         self._tile = workload.tile or TileConfig()
         self._prepared = kernel.prepare(workload.problem, self._tile, workload.device) if kernel.prepare else None
@@ -171,21 +172,31 @@ class Bench(Load):
 
     def _pass_tensors(self) -> PassTensors:
         before = dict(zip("qkv", self.inputs, strict=True))
+        if self.do is not None:
+            before["do"] = self.do
         if isinstance(self._prepared, torch.Tensor):
             before["mask"] = self._prepared
         made = self.workload.attention_kernel.temporaries(self.workload.problem, self._tile)
         return PassTensors(
             before,
-            {name: size for name, size in made.items() if name not in before},
+            {name: size for name, size in made.items() if size and name not in before},
             {launch.name: frozenset(launch.writes) for launch in self.schedule.launches},
         )
 
     def launch(self, hook: LaunchHook = nullcontext, **extra: object) -> Output:
-        """One forward pass, asynchronous; `hook` is entered around each kernel launch by name."""
+        """One pass, forward and, where the problem asks for it, backward: asynchronous.
+
+        `hook` is entered around each kernel launch by name; `extra` goes to the forward pass.
+        """
         problem = self.workload.problem
         options = {"launch": hook, "finite": True, "prepared": self._prepared} | extra
         output: Output = self._forward(*self.inputs, problem, self._tile, **options)
-        return output
+        if self.do is None:
+            return output
+        backward: Backward = self.workload.attention_kernel.backward
+        return replace(
+            output, p=None, gradients=backward(*self.inputs, output, self.do, problem, self._tile, hook, True)
+        )
 
 
 def _event() -> torch.cuda.Event:
@@ -195,12 +206,27 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-@lru_cache(maxsize=1)
 def draw_inputs(problem: AttentionProblem, seed: int, device: str) -> Inputs:
     """Random normal q, k, v of the problem, drawn on the device; the same seed on the same device gives the same."""
+    q, k, v, *_ = _drawn(problem, seed, device)
+    return q, k, v
+
+
+def draw_do(problem: AttentionProblem, seed: int, device: str) -> torch.Tensor:
+    """Random normal dO of a problem with a backward pass, drawn after q, k and v."""
+    return _drawn(problem, seed, device)[3]
+
+
+def forget_inputs() -> None:
+    """Let go of what was drawn last."""
+    _drawn.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _drawn(problem: AttentionProblem, seed: int, device: str) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator(device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)
     q_shape = (problem.batch, problem.heads, problem.seq_len_q, problem.head_dim)
     kv_shape = (problem.batch, problem.kv_heads, problem.seq_len_kv, problem.head_dim)
-    q, k, v = (torch.randn(s, generator=generator, device=device, dtype=dtype) for s in (q_shape, kv_shape, kv_shape))
-    return q, k, v
+    shapes = (q_shape, kv_shape, kv_shape, *((q_shape,) if problem.backward else ()))
+    return tuple(torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in shapes)

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.problem import ADDED
 from kernels.shown import named, shown
 
 MAX_ARRAY_BYTES = 64 * 2**20
 MAX_DIMENSIONS = 8
-# Metadata of a field that older files lack: it then has its default.
-ADDED = {"added": True}
 DTYPES = ("float32", "float64", "int32", "int64")
 
 

@@ -153,6 +153,7 @@ _TELLING: tuple[Callable[[Run], str], ...] = (
     lambda run: f"seq_len {run.workload.problem.seq_len_q}",
     lambda run: f"seq_len_kv {run.workload.problem.seq_len_kv}",
     lambda run: "causal" if run.workload.problem.causal else "not causal",
+    lambda run: "forward + backward" if run.workload.problem.backward else "forward",
     lambda run: run.workload.problem.label,
     lambda run: f"{run.workload.tile.BLOCK_M}×{run.workload.tile.BLOCK_N}" if run.workload.tile else "",
     lambda run: run.workload.tile.order if run.workload.tile else "",

@@ -45,6 +45,7 @@ AXES: Mapping[str, Axis] = {
     "dtype": Axis(axes.word, "float16"),
     "causal": Axis(axes.flag, False),
     "window": Axis(axes.whole_or_none, None),
+    "backward": Axis(axes.flag, False),
     "BLOCK_M": Axis(axes.whole, 64),
     "BLOCK_N": Axis(axes.whole, 64),
     "num_warps": Axis(axes.whole, 4),
@@ -199,9 +200,10 @@ class Grid:
         try:
             workload = self._workload(row, device)
         except Refused as refusal:
-            return Cell(_id_of(row), row, None, str(refusal))
+            return Cell(_id_of(_without_default(row, "backward")), row, None, str(refusal))
         # A field that older plans did not know leaves their ids as they were.
         told = {name: value for name, value in encode(replace(workload, device=CPU)).items() if name != "like"}
+        told["problem"] = _without_default(told["problem"], "backward")
         return Cell(_id_of(told), row, workload)
 
     def _workload(self, row: Mapping[str, Any], device: str) -> Workload:
@@ -209,7 +211,7 @@ class Grid:
         if is_own(str(row["kernel"])):
             raise Refused(f"A sweep takes Bytescope's kernels; measure {row['kernel']} with `profiler run --kernel`.")
         shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
-        problem = AttentionProblem(*(row[name] for name in shape))
+        problem = AttentionProblem(**{name: row[name] for name in (*shape, "backward")})
         tile = TileConfig(row["BLOCK_M"], row["BLOCK_N"], row["num_warps"], row["num_stages"], row["order"])
         (workload,) = workloads(
             (row["kernel"],), problem, tile, device, row["seed"], row["l2"], row["repeats"],
@@ -225,6 +227,11 @@ def read_axes(words: Mapping[str, Sequence[str]]) -> dict[str, tuple[Value, ...]
         name: tuple(AXES[name].read(name, word) for word in chosen) if name in AXES else tuple(chosen)
         for name, chosen in words.items()
     }
+
+
+def _without_default(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The fields without one that has its default."""
+    return {key: value for key, value in fields.items() if key != name or value != AXES[name].default}
 
 
 def _interrupt(base: duckdb.DuckDBPyConnection, was_slow: threading.Event) -> None:

@@ -21,7 +21,9 @@ from profiler.accuracy import measure_errors
 from profiler.bench import Bench, Load
 from profiler.commit import commits
 from profiler.counter import Counter, Reading, Unavailable, all_counters
+from profiler.gradient_accuracy import measure_gradient_errors
 from profiler.memory_model import peak_tensors
+from profiler.once_each import once_each
 from profiler.own_kernel import OWN_ALLOCATES, as_imported, problem_flops
 from profiler.own_launch import first_launch
 from profiler.run import HALVES, DeviceInfo, Measurement, ProgramTrace, Run, SoftmaxTrace, new_id
@@ -77,7 +79,10 @@ def measured(
     with torch.inference_mode(), kept:
         readings += _read_counters(counters, bench, clock)
         with clock.phase("check"):
-            errors = measure_errors(bench, (output or bench.launch()).o)
+            output = output or bench.launch()
+            errors = measure_errors(bench, output.o)
+            if output.gradients is not None:
+                errors += measure_gradient_errors(bench, output.gradients)
         with clock.phase("trace"):
             timeline: ProgramTrace | None = None
             if workload.on_gpu and workload.trace is not None:
@@ -134,6 +139,7 @@ def _first_launch(bench: Bench) -> tuple[Output | None, list[Reading], SoftmaxTr
         else:
             softmax, output = record_softmax(bench, trace)
     note = "every load and store of the interpreted programs"
+    note += "; an atomic add is a write" if workload.problem.backward else ""
     requested = tuple(
         Measurement(f"requested_{direction}_bytes", float(trace.total(direction)), "B", "interpreter", note)
         for direction in ("read", "write")
@@ -207,9 +213,7 @@ def modelled(workload: Workload, has_own_reference: bool = False) -> tuple[Measu
     split = " + ".join(f"{name.upper()} {size:,} B" for name, size in tensors.items())
     return (
         problem_flops(problem, has_own_reference),
-        Measurement(
-            "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
-        ),
+        Measurement("compulsory_bytes", float(problem.compulsory_bytes), "B", "model", once_each(problem)),
         *(requested(schedule) if kernel.tells_requests else () if is_own(workload.kernel) else LIBRARY_UNTOLD),
         Measurement("predicted_peak_bytes", None, "B", "model", OWN_ALLOCATES)
         if is_own(workload.kernel)

@@ -1,4 +1,4 @@
-"""The tensors that must be alive at once in a forward pass, and what torch's allocator makes of their sizes; pure."""
+"""The tensors that must be alive at once in a pass, and what torch's allocator makes of their sizes; pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,9 +22,13 @@ class Placed:
 
 
 def peak_tensors(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig | None) -> dict[str, int]:
-    """Bytes of each tensor that is alive at the peak: inputs, O, and the kernel's temporaries, LSE among them."""
+    """Bytes of each tensor that is alive at the peak: inputs, O, gradients, and the kernel's temporaries with LSE.
+
+    What a kernel says is 0 of them is not there yet.
+    """
     whole = {name: size for name, size in problem.tensor_bytes.items() if name != "lse"}
-    return whole | dict(kernel.temporaries(problem, tile or TileConfig()))
+    alive = whole | dict(kernel.temporaries(problem, tile or TileConfig()))
+    return {name: size for name, size in alive.items() if size}
 
 
 def placed(sizes: Iterable[int]) -> Placed:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-INPUTS, OUTPUTS = ("q", "k", "v", "mask"), ("o", "lse")
+INPUTS, OUTPUTS = ("q", "k", "v", "do", "mask"), ("o", "lse", "dq", "dk", "dv")
 WORKSPACE, OTHER = "workspace", "other"
 ALLOC, FREE_REQUESTED, FREE_COMPLETED = "alloc", "free_requested", "free_completed"
 SEGMENT_ALLOC, SEGMENT_FREE = "segment_alloc", "segment_free"

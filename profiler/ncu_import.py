@@ -14,6 +14,7 @@ from profiler.codec import NotARun
 from profiler.device import as_in_table
 from profiler.launched import shortened
 from profiler.ncu_page import QUANTITIES, TOLD, Page, Quantity
+from profiler.once_each import once_each
 from profiler.plausible import MAX_CAPABILITY, MAX_LAUNCHES, MAX_TEXT, require_plausible
 from profiler.run import HALVES, DeviceInfo, LaunchedKernel, Measurement, Run, spread_of
 from profiler.workload import Workload
@@ -167,9 +168,7 @@ def _launches(page: Page, kernels: Sequence[Kernel]) -> list[str]:
 def _modelled(problem: AttentionProblem) -> tuple[Measurement, ...]:
     return (
         Measurement("flops", float(problem.flops), "FLOP", "model", "4 · visible scores · head_dim"),
-        Measurement(
-            "compulsory_bytes", float(problem.compulsory_bytes), "B", "model", "inputs read once, O written once"
-        ),
+        Measurement("compulsory_bytes", float(problem.compulsory_bytes), "B", "model", once_each(problem)),
         *(Measurement(name, None, "B", "schedule", ELSEWHERE) for name in HALVES["requested_bytes"]),
     )
 

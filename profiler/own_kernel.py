@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 INTERPRET_SECONDS = 60.0  # that interpreting beside a Run on a GPU may take
 STEP_FLOPS = 4 * 64 * 64 * 64  # of the tile step that INTERPRETED_STEP_SECONDS is of
-NOTE = "every load and store of the interpreted Triton programs; atomics, and what torch does beside them, are not seen"
+NOTE = (
+    "every load, store and atomic (as a write) of the interpreted Triton programs; what torch does beside them is not"
+)
 OWN_ALLOCATES = "what a kernel of your own allocates for itself is not known beforehand"
 NO_TRITON = "on the CPU, where Triton interprets, it launched no Triton kernel, so its loads and stores cannot be seen"
 NO_INTERPRETER = "Triton does not interpret in this process; set TRITON_INTERPRET=1 before triton is imported"
 OWN_REFERENCE = "against the kernel's own reference in float64"
 OWN_WORK = "its own reference says what it computes, and how many FLOP that needs is not known"
 FLOPS = "4 · visible scores · head_dim"
+FLOPS_OF_BOTH = "14 · visible scores · head_dim: 2 products forward, 5 backward"
 FORWARD_FILE, FRAMES = "own_forward.py", "frames.txt"
 
 
@@ -129,7 +132,7 @@ def problem_flops(problem: AttentionProblem, has_own_reference: bool = False) ->
     """What attention needs on a problem; None of a kernel that computes what its own reference says."""
     if has_own_reference:
         return Measurement("flops", None, "FLOP", "model", OWN_WORK)
-    return Measurement("flops", float(problem.flops), "FLOP", "model", FLOPS)
+    return Measurement("flops", float(problem.flops), "FLOP", "model", FLOPS_OF_BOTH if problem.backward else FLOPS)
 
 
 def needed_flops(run: Run) -> Measurement:

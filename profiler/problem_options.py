@@ -14,6 +14,7 @@ SeqLenKv = Annotated[int | None, typer.Option(help="Keys and values.")]
 HeadDim = Annotated[int, typer.Option(help="Width of a head.")]
 Dtype = Annotated[str, typer.Option(help="float16, bfloat16 or float32.")]
 Causal = Annotated[bool, typer.Option("--causal", help="Hide keys after the query, aligned bottom-right.")]
+Backward = Annotated[bool, typer.Option("--backward", help="The backward pass too: dQ, dK, dV after O.")]
 Window = Annotated[int | None, typer.Option(help="Keep only keys less than this many positions away.")]
 BlockM = Annotated[int, typer.Option("--block-m", help="Queries of one tile.")]
 BlockN = Annotated[int, typer.Option("--block-n", help="Keys of one tile.")]
@@ -29,8 +30,9 @@ def problem_of(
     dtype: str,
     causal: bool,
     window: int | None,
+    backward: bool = False,
 ) -> AttentionProblem:
     """The problem that these options ask for. Raises Refused."""
     keys = seq_len if seq_len_kv is None else seq_len_kv
     shared = heads if kv_heads is None else kv_heads
-    return AttentionProblem(batch, heads, shared, seq_len, keys, head_dim, dtype, causal, window)
+    return AttentionProblem(batch, heads, shared, seq_len, keys, head_dim, dtype, causal, window, backward)

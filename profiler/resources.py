@@ -29,6 +29,7 @@ class Configuration:
                 f"{found.title} is no Triton kernel of Bytescope's: its code comes compiled with torch, which does not "
                 f"tell what it takes; choose {', '.join(compiled)}."
             )
+        found.refuse_backward(self.problem)
         if self.compute_capability not in ARCHITECTURES:
             known = ", ".join(map(spell, ARCHITECTURES))
             raise Refused(f"Compute capability {spell(self.compute_capability)} is not known; choose {known}.")

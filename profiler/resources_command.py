@@ -18,6 +18,7 @@ from profiler.compiled_code import KINDS, NoCode, code_of
 from profiler.device import GPUS
 from profiler.present import present_gpus
 from profiler.problem_options import (
+    Backward,
     Batch,
     Causal,
     Dtype,
@@ -53,6 +54,7 @@ def resources(
     dtype: Dtype = "float16",
     causal: Causal = False,
     window: Window = None,
+    backward: Backward = False,
     block_m: Annotated[str, typer.Option("--block-m", help=f"Queries of one tile; {LIST}.")] = "64",
     block_n: Annotated[str, typer.Option("--block-n", help=f"Keys of one tile; {LIST}.")] = "64",
     num_warps: Annotated[str, typer.Option(help=f"Warps of one program; {LIST}.")] = "4",
@@ -63,7 +65,7 @@ def resources(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout's last line.")] = False,
 ) -> None:
     """Registers, spills, shared memory, occupancy and waves on any GPU, compiled here; needs no GPU."""
-    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window, backward)
     targets = [gpu_target(name) for name in dict.fromkeys(gpu)] if gpu else [_present()]
     tiles = _tiles(block_m, block_n, num_warps, num_stages, order)
     require_possible_timeout(timeout)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from kernels.problem import ADDED
 from kernels.shown import named, shown
-from profiler.codec import ADDED, NotARun, PackedArray, decode, encode
+from profiler.codec import NotARun, PackedArray, decode, encode
 from profiler.memory_trace import MemoryTrace
 from profiler.plausible import require_plausible
 from profiler.strict_json import loads

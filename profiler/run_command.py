@@ -21,6 +21,7 @@ from profiler.own_kernel import Permit
 from profiler.plausible import said
 from profiler.present import default_device
 from profiler.problem_options import (
+    Backward,
     Batch,
     BlockM,
     BlockN,
@@ -61,6 +62,7 @@ def run(
     dtype: Dtype = "float16",
     causal: Causal = False,
     window: Window = None,
+    backward: Backward = False,
     block_m: BlockM = 64,
     block_n: BlockN = 64,
     num_warps: NumWarps = 4,
@@ -84,7 +86,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Write the Runs to this file as well.")] = None,
 ) -> None:
     """Measure kernels on one problem; every Run is saved."""
-    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window)
+    problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window, backward)
     tile = TileConfig(block_m, block_n, num_warps, num_stages)
     wanted = TraceRequest(trace_batch, trace_head, trace_row) if trace else None
     device = device or default_device()

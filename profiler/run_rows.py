@@ -29,8 +29,9 @@ _FILE = """{"format_version": "BIGINT", "runs": [{"id": "VARCHAR", "request": "V
         "launch": "VARCHAR"}]}]}"""
 _WORKLOAD = """{"kernel": "VARCHAR", "problem": {"batch": "BIGINT", "heads": "BIGINT", "kv_heads": "BIGINT",
     "seq_len_q": "BIGINT", "seq_len_kv": "BIGINT", "head_dim": "BIGINT", "dtype": "VARCHAR", "causal": "BOOLEAN",
-    "window": "BIGINT"}, "tile": {"BLOCK_M": "BIGINT", "BLOCK_N": "BIGINT", "num_warps": "BIGINT",
-    "num_stages": "BIGINT", "order": "VARCHAR"}, "seed": "BIGINT", "l2": "VARCHAR", "repeats": "BIGINT",
+    "window": "BIGINT", "backward": "BOOLEAN"}, "tile": {"BLOCK_M": "BIGINT", "BLOCK_N": "BIGINT",
+    "num_warps": "BIGINT", "num_stages": "BIGINT", "order": "VARCHAR"}, "seed": "BIGINT", "l2": "VARCHAR",
+    "repeats": "BIGINT",
     "counters": "VARCHAR", "drain": "BOOLEAN", "detail": "BOOLEAN"}"""
 
 COLUMNS = {
@@ -43,6 +44,7 @@ COLUMNS = {
     "dtype": "VARCHAR",
     "causal": "BOOLEAN",
     "window": "BIGINT",
+    "backward": "BOOLEAN",
     **dict.fromkeys(("BLOCK_M", "BLOCK_N", "num_warps", "num_stages"), "BIGINT"),
     "order": "VARCHAR",
     "device": "VARCHAR",
@@ -193,6 +195,7 @@ WITH runs AS MATERIALIZED (
 ), listed AS (
     SELECT name, stamp, modified, position, run.id, run.request, run.created, run.recorded, w.kernel,
         {", ".join(f"w.problem.{size}" for size in _SIZES)}, w.problem.dtype, w.problem.causal, w.problem."window",
+        coalesce(w.problem.backward, false) AS backward,
         {", ".join(f"w.tile.{part}" for part in _TILE)}, w.tile."order", run.device.device,
         run.device.name AS device_name, run.device.driver, run.environment['torch'] AS torch,
         run.environment['triton'] AS triton, w.seed, w.l2, w.repeats, coalesce(w.counters, 'auto') AS counters,

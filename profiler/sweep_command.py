@@ -50,6 +50,7 @@ def sweep(
     head_dim: Annotated[Words, _axis("--head-dim", "Width of a head.")] = None,
     dtype: Annotated[Words, _axis("--dtype", "float16, bfloat16, float32.")] = None,
     causal: Annotated[Words, _axis("--causal", "false, true or both.")] = None,
+    backward: Annotated[Words, _axis("--backward", "false, true or both: the backward pass too.")] = None,
     window: Annotated[Words, _axis("--window", "Keys at most this far away; none: no window.")] = None,
     block_m: Annotated[Words, _axis("--block-m", "Queries of one tile.")] = None,
     block_n: Annotated[Words, _axis("--block-n", "Keys of one tile.")] = None,
@@ -83,9 +84,9 @@ def sweep(
     words = {
         "kernel": ",".join(kernel) if kernel else None, "batch": batch, "heads": heads, "kv_heads": kv_heads,
         "seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv, "head_dim": head_dim, "dtype": dtype, "causal": causal,
-        "window": window, "BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": num_warps, "num_stages": num_stages,
-        "order": order, "l2": l2, "repeats": repeats, "seed": seed, "counters": counters, "drain": drain,
-        "detail": detail,
+        "window": window, "backward": backward, "BLOCK_M": block_m, "BLOCK_N": block_n, "num_warps": num_warps,
+        "num_stages": num_stages, "order": order, "l2": l2, "repeats": repeats, "seed": seed, "counters": counters,
+        "drain": drain, "detail": detail,
     }  # fmt: skip
     given = {
         name: axes.values(axes.option(name), text, AXES[name].read) for name, text in words.items() if text is not None

@@ -13,7 +13,10 @@ import torch
 
 @dataclass
 class AccessTrace:
-    """Masked-in bytes of every load and store, as (program, direction, first address) -> bytes."""
+    """Masked-in bytes of every load, store and atomic, as (program, direction, first address) -> bytes.
+
+    An atomic counts as a write: it is L2 that reads and adds, and no SM is given what was there.
+    """
 
     accesses: Tally[tuple[int, str, int]] = field(default_factory=Tally)
     left_out: list[tuple[int, int]] = field(default_factory=list)  # addresses, half-open
@@ -34,7 +37,7 @@ class AccessTrace:
             self.accesses[program, direction, first] += count * size
 
     def total(self, direction: str) -> int:
-        """Bytes of all loads ("read") or stores ("write")."""
+        """Bytes of all loads ("read"), or of all stores and atomics ("write")."""
         return sum(size for (_, way, _), size in self.accesses.items() if way == direction)
 
 
@@ -52,8 +55,9 @@ def traced_accesses() -> Iterator[AccessTrace]:
 
     trace = AccessTrace()
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    atomic = InterpreterBuilder.create_atomic_rmw
 
-    # Plain and descriptor accesses all pass through these two.
+    # Plain and descriptor accesses all pass through the first two.
     # Accesses by descriptor give the mask as a bare array, and what follows it by name.
     def traced_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         trace.note(self.grid_idx[0], "read", ptrs, mask)
@@ -63,9 +67,15 @@ def traced_accesses() -> Iterator[AccessTrace]:
         trace.note(self.grid_idx[0], "write", ptrs, mask)
         return store(self, ptrs, value, mask, *rest, **named)
 
+    def traced_atomic(self: Any, operation: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        trace.note(self.grid_idx[0], "write", ptrs, mask)
+        return atomic(self, operation, ptrs, value, mask, *rest)
+
     InterpreterBuilder.create_masked_load = traced_load
     InterpreterBuilder.create_masked_store = traced_store
+    InterpreterBuilder.create_atomic_rmw = traced_atomic
     try:
         yield trace
     finally:
         InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = load, store
+        InterpreterBuilder.create_atomic_rmw = atomic

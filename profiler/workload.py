@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from kernels.base import AttentionKernel, all_kernels
 from kernels.own import is_own, kernel_named
-from kernels.problem import LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import ADDED, LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from kernels.shown import shown
-from profiler.codec import ADDED
 
 CPU = "cpu"
 DEVICE = re.compile(r"cpu|cuda:\d{1,4}", re.ASCII)
@@ -54,6 +53,7 @@ class Workload:
     def __post_init__(self) -> None:
         kernel = kernel_named(self.kernel, self.like)
         require_known(self.device)
+        kernel.refuse_backward(self.problem)
         if self.l2 not in ("cold", "warm"):
             raise Refused(f"l2 is {shown(self.l2)}; choose cold or warm.")
         if self.counters not in (AUTO, *LADDER):

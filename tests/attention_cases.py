@@ -68,6 +68,7 @@ def here() -> GpuLimits | None:
 def takes(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig = T16) -> bool:
     """Whether the kernel runs the problem here. What it refuses is no test of it; tests/test_library.py says what."""
     try:
+        kernel.refuse_backward(problem)
         kernel.refuse(problem, kernel.cut(problem, tile), here())
     except Refused:
         return False

@@ -1,6 +1,6 @@
-"""A program of its own, without a GPU and without the interpreter: is what is compiled ahead what forward launches?
+"""A program of its own, without a GPU and without the interpreter: is what is compiled ahead what is launched?
 
-It runs each kernel's forward on CPU tensors, with a Triton that notes a launch instead of making it, and prints for
+It runs each kernel's passes on CPU tensors, with a Triton that notes a launch instead of making it, and prints for
 each whether the JIT would look for the same compiled kernel as for the launch that `launches` gives. One line of JSON.
 """
 
@@ -26,6 +26,7 @@ PROBLEMS = (
     AttentionProblem(2, 6, 3, 100, 257, 80, "float16", causal=True, window=33),
     AttentionProblem(3, 1, 1, 1, 1, 16, "float32"),
 )
+BACKWARD = tuple(replace(problem, backward=True) for problem in PROBLEMS)
 
 
 def specialized(function: Any, arguments: Any, constants: Any) -> tuple[object, ...]:
@@ -38,7 +39,7 @@ def specialized(function: Any, arguments: Any, constants: Any) -> tuple[object, 
 
 
 def launched(kernel: Any, problem: AttentionProblem, tile: TileConfig) -> list[tuple[Any, Any, Any, Any]]:
-    """Function, arguments, constants and grid of each launch that forward makes."""
+    """Function, arguments, constants and grid of each launch that forward and backward make."""
     noted: list[tuple[Any, Any, Any, Any]] = []
 
     def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **constants: Any) -> None:
@@ -49,7 +50,10 @@ def launched(kernel: Any, problem: AttentionProblem, tile: TileConfig) -> list[t
         dtype = getattr(torch, problem.dtype)
         q = torch.zeros(problem.batch, problem.heads, problem.seq_len_q, problem.head_dim, dtype=dtype)
         k = torch.zeros(problem.batch, problem.kv_heads, problem.seq_len_kv, problem.head_dim, dtype=dtype)
-        kernel.forward(q, k, k.clone(), problem, tile, finite=True)
+        v = k.clone()
+        output = kernel.forward(q, k, v, problem, tile, finite=True)
+        if problem.backward:
+            kernel.backward(q, k, v, output, q.clone(), problem, tile, finite=True)
     finally:
         triton.JITFunction.run = run
     return noted
@@ -73,6 +77,8 @@ def is_same(kernel: Any, problem: AttentionProblem, tile: TileConfig) -> list[bo
 
 def can_be_made(kernel: Any, problem: AttentionProblem) -> bool:
     """Whether there are arguments for the problem: a kernel for one GPU alone has none for what it refuses there."""
+    if problem.backward and not kernel.has_backward:
+        return False
     try:
         kernel.refuse(problem, kernel.cut(problem, TILE), GPUS["h200"].limits)
     except Refused:
@@ -106,7 +112,7 @@ def main() -> None:
     driver.set_active(AbsentGpu((9, 0)))
     same = {}
     for kernel in (kernel for kernel in all_kernels().values() if kernel.is_triton):
-        for problem, order in product(PROBLEMS, kernel.orders):
+        for problem, order in (*product(PROBLEMS, kernel.orders), *product(BACKWARD, kernel.orders[:1])):
             if (problem.causal or order != LONGEST_FIRST) and can_be_made(kernel, problem):
                 cut = kernel.cut(problem, replace(TILE, order=order))
                 same[f"{kernel.name} {problem.label} {order}"] = is_same(kernel, problem, cut)

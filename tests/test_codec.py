@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from profiler.codec import ADDED, DTYPES, MAX_ARRAY_BYTES, NotARun, PackedArray, decode, encode
+from kernels.problem import ADDED
+from profiler.codec import DTYPES, MAX_ARRAY_BYTES, NotARun, PackedArray, decode, encode
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernels.problem import AttentionProblem, TileConfig
+from kernels.run import Output
 from profiler.bench import Bench, PassTensors
 from profiler.codec import NotARun
 from profiler.counters import torch_memory
@@ -159,6 +160,23 @@ def test_a_bench_knows_its_tensors() -> None:
     assert list(flash.tensors.before) == ["q", "k", "v"] and flash.tensors.sizes == {"lse": 64}
 
 
+def test_a_bench_knows_the_tensors_of_its_backward_pass() -> None:
+    """dO is there before; naive has P, dP and dS at its peak and no dQ, dK yet; flash has delta and the sums of dQ."""
+    problem = AttentionProblem(1, 2, 2, 64, 64, 16, backward=True)
+    naive = Bench(Workload("naive", problem, None), cpu_device())
+    assert list(naive.tensors.before) == ["q", "k", "v", "do"]
+    assert naive.tensors.sizes == dict.fromkeys(("p", "ds", "dp"), 2 * 64 * 64 * 2)
+    assert naive.tensors.writes["dp"] == {"dp"} and naive.tensors.writes["scale_ds"] == {"ds"}
+    flash = Bench(Workload("flash", problem, TileConfig(16, 16)), cpu_device())
+    assert flash.tensors.sizes == {"lse": 512, "delta": 512, "dq_sum": 2 * 64 * 16 * 4}
+    assert list(flash.launch().named()) == ["o", "lse", "dq", "dk", "dv"]
+    assert list(naive.launch().named()) == ["o", "dq", "dk", "dv"] and naive.launch().p is None
+    inputs, do = flash.inputs, flash.do
+    assert do is not None and do.shape == inputs[0].shape and not do.equal(inputs[0])
+    forward = Bench(Workload("flash", replace(problem, backward=False), TileConfig(16, 16)), cpu_device())
+    assert all(one.equal(other) for one, other in zip(forward.inputs, inputs, strict=True)) and forward.do is None
+
+
 def held_at(address: int) -> Any:
     """What a tensor tells of itself."""
     return SimpleNamespace(data_ptr=lambda: address)
@@ -177,9 +195,9 @@ class FakeLoad:
 
     def synchronize(self) -> None: ...
 
-    def launch(self, hook: Callable[[str], Any]) -> SimpleNamespace:
+    def launch(self, hook: Callable[[str], Any]) -> Output:
         address = fake_memory.naive_pass(self.fake, hook, SCORES, OUTPUT)
-        return SimpleNamespace(o=held_at(address), lse=None)
+        return Output(held_at(address))
 
 
 @pytest.fixture

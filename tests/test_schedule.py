@@ -19,6 +19,7 @@ from kernels.run import Output
 from kernels.schedule import Launch
 from kernels.tile_grid import TileGrid
 from kernels.walk import Walk
+from profiler.bench import draw_do
 from profiler.tile_trace import AccessTrace, traced_accesses
 from tests.attention_cases import CASES, draw
 
@@ -328,10 +329,12 @@ class OperandBytes(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 @pytest.mark.parametrize("case", CASES)
 def test_naive_equals_the_operands_of_its_launches(case: str, dtype: str) -> None:
-    problem = AttentionProblem(**vars(CASES[case][0]) | {"dtype": dtype})
-    inputs = draw(problem)
+    """Forward and backward."""
+    problem = AttentionProblem(**vars(CASES[case][0]) | {"dtype": dtype, "backward": True})
+    inputs, do = draw(problem), draw_do(problem, 0, "cpu")
     with OperandBytes() as mode:
-        NAIVE.forward(*inputs, problem, TileConfig(), launch=mode.named, finite=True)
+        output = NAIVE.forward(*inputs, problem, TileConfig(), launch=mode.named, finite=True)
+        NAIVE.backward(*inputs, output, do, problem, TileConfig(), launch=mode.named, finite=True)
     launches = NAIVE.schedule(problem, TileConfig()).launches
     assert mode.found == {x.name: (sum(x.reads.values()), sum(x.writes.values())) for x in launches}
 

@@ -80,7 +80,7 @@ def test_steps_of_what_was_there_before_and_goes() -> None:
 def test_parts_add_up_to_the_whole_device() -> None:
     for run in BOTH:
         parts = {part.name: part for part in split(run)}
-        names = ("inputs", "O and LSE", "temporaries", "workspace", "other", "rounding")
+        names = ("inputs", "outputs", "temporaries", "workspace", "other", "rounding")
         assert sum(parts[name].measured or 0 for name in names) == parts["allocated"].measured
         assert parts["allocated"].measured + parts["cached"].measured == parts["reserved"].measured  # type: ignore[operator]
         names = ("reserved", "CUDA context", "other processes", "not told apart")
@@ -196,7 +196,7 @@ def test_a_cpu_run_is_predicted_and_says_so() -> None:
     assert (shown.figures[0].value, shown.figures[0].source) == ("32.5 KiB", "model")
     bars = shown.items[0]
     assert isinstance(bars, Picture) and bars.sources == ("model",)
-    assert rows((run,))["O and LSE"][:2] == ("8.50 KiB", "–") and "made in the pass" not in rows((run,))
+    assert rows((run,))["outputs"][:2] == ("8.50 KiB", "–") and "made in the pass" not in rows((run,))
     assert shown.figures[1].value == "–" and shown.figures[1].reason
 
 

@@ -11,6 +11,7 @@ from app.bandwidth import bandwidth_over_time
 from app.bandwidth_sums import under_the_curve
 from app.four_kinds import Bytes, compulsory, l2_sm, requested
 from app.kernel_table import kernels_that_ran
+from app.paper_figures import beside_the_paper
 from app.peak_check import possible_hbm
 from app.picture import Figure, Headline, Picture, Sheet, Table
 from app.savings import savings
@@ -18,6 +19,8 @@ from app.selection import Comparison, compare
 from app.style import Theme, ratio, traffic
 from app.traffic_pictures import by_launch, by_tensor, flow, four_kinds
 from app.traffic_tables import measurements, several_sources, spelled_out
+from kernels.problem import AttentionProblem
+from profiler.once_each import once_each
 from profiler.run import Run
 
 TITLE = "HBM traffic"
@@ -43,6 +46,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
         None if is_sampled else over_time,
         several_sources(found),
         savings(found),
+        beside_the_paper(found),
         kernels_that_ran(found),
         spelled_out(found),
         measurements(found),
@@ -83,7 +87,7 @@ def _headline(found: Comparison) -> Headline:
 
 def _figures(found: Comparison) -> tuple[Figure, ...]:
     two = pair(found)
-    least = two.subject.workload.problem.compulsory_bytes
+    problem = two.subject.workload.problem
     chosen = [
         ("compulsory", compulsory(two.subject)),
         (f"requested, {two.name}", requested(two.subject)),
@@ -93,12 +97,12 @@ def _figures(found: Comparison) -> tuple[Figure, ...]:
     if two.baseline is not None:
         chosen.append((f"HBM, {two.baseline_name}", possible_hbm(two.baseline)))
     return tuple(
-        Figure(label, traffic(part.value), part.source, _detail(part, label, least), part.reason)
+        Figure(label, traffic(part.value), part.source, _detail(part, label, problem), part.reason)
         for label, part in chosen
     )
 
 
-def _detail(part: Bytes, label: str, least: int) -> str:
+def _detail(part: Bytes, label: str, problem: AttentionProblem) -> str:
     if label == "compulsory":
-        return "inputs read once, O written once"
-    return f"{ratio(part.value / least)} compulsory" if part.value is not None else ""
+        return once_each(problem)
+    return f"{ratio(part.value / problem.compulsory_bytes)} compulsory" if part.value is not None else ""

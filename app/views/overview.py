@@ -13,6 +13,7 @@ from app.kernel_table import kernels_of_libraries
 from app.kinds_chart import kinds_chart
 from app.launch_chart import launch_title
 from app.launch_stacks import launch_stacks
+from app.paper_figures import beside_the_paper
 from app.peak_check import possible_hbm
 from app.picture import Headline, Picture, Sheet, Table
 from app.running_table import while_it_ran
@@ -22,7 +23,7 @@ from app.unpredicted import why_unpredicted
 from profiler.admission import needs
 from profiler.own_kernel import has_own_reference
 from profiler.run import Measurement, Run
-from profiler.wrong_output import is_finite, is_wrong
+from profiler.wrong_output import ERRORS, is_finite, is_wrong
 
 TITLE = "Overview"
 ICON = ":material/dashboard:"
@@ -45,6 +46,7 @@ def sheet(runs: tuple[Run, ...], theme: Theme) -> Sheet:
     tables = [
         table
         for table in (
+            beside_the_paper(comparison),
             _errors(comparison),
             kernels_of_libraries(comparison),
             while_it_ran(comparison),
@@ -62,7 +64,9 @@ def render(runs: tuple[Run, ...]) -> None:
         recorded.draw()
         return
     shown = sheet(runs, page.theme())
-    page.sheet(shown, "overview", rows=(2, min(3, max(1, len(shown.items) - 2))))
+    # Errors of gradients are columns of their own, for which a third of the page is too narrow.
+    most = 2 if any(run.workload.problem.backward for run in runs) else 3
+    page.sheet(shown, "overview", rows=(2, min(most, max(1, len(shown.items) - 2))))
     if why_no_gpu():
         recorded.draw()
     with st.container(horizontal=True):
@@ -104,10 +108,9 @@ def _launches(comparison: Comparison, theme: Theme) -> Picture | None:
 
 def _by_launch(comparison: Comparison, run: Run, name: str) -> dict[str, float]:
     """One quantity of each launch of a Run, and of the other kernels as a whole."""
-    found = {launch_title(m.launch or ""): m.value for m in run.launches(name) if m.value is not None}
-    others = [
-        (other_name, other) for other_name, other in _named(comparison) if other.workload.kernel != run.workload.kernel
-    ]
+    kernel = run.workload.kernel
+    found = {launch_title(m.launch or "", kernel): m.value for m in run.launches(name) if m.value is not None}
+    others = [(other_name, other) for other_name, other in _named(comparison) if other.workload.kernel != kernel]
     return found | {other_name: value for other_name, other in others if (value := other.value(name)) is not None}
 
 
@@ -161,17 +164,20 @@ def _sources(found: list[Measurement | None]) -> tuple[str, ...]:
 
 
 def _errors(comparison: Comparison) -> Table:
+    problem = comparison.runs[0].workload.problem
+    gradients = [name for name in ERRORS if name != "O"] if problem.backward else []
     rows, reasons = [], []
     for name, run in _named(comparison):
-        found = [run.find(quantity) for quantity in ("relative_error", "max_abs_error")]
+        found = [run.find(quantity) for quantity in (ERRORS["O"], *(ERRORS[one] for one in gradients), "max_abs_error")]
         source = next((part.source for part in found if part is not None and part.value is not None), "")
-        relative, largest = (error(part.value if part else None) for part in found)
+        relative, *others = (error(part.value if part else None) for part in found)
         mark = "NaN or infinity" if not is_finite(run) else f"{relative}, wrong" if is_wrong(run) else relative
-        rows.append((name, mark, largest, source))
+        rows.append((name, mark, *others, source))
         reasons.append(("", *(part.note if part else "This Run does not hold it." for part in found), ""))
-    columns = ("run", "‖o − ref‖ / ‖ref‖", "largest", "source")
+    columns = ("run", "‖o − ref‖ / ‖ref‖", *gradients, "largest of O" if gradients else "largest", "source")
     own = [name for name, run in _named(comparison) if has_own_reference(run)]
-    caption = f"O in {comparison.runs[0].workload.problem.dtype} against float64 attention; rows compared are on hover."
+    what = "O and its gradients" if problem.backward else "O"
+    caption = f"{what} in {problem.dtype} against float64 attention; rows compared are on hover."
     caption += f" {', '.join(own)}: against a reference of the kernel's own." if own else ""
     return Table("Error against float64", caption, columns, tuple(rows), tuple(reasons))
 

@@ -1,9 +1,8 @@
 """Flash attention: Q tiles stay on chip, K and V stream past them, the score matrix never reaches HBM."""
 
 from kernels.base import AttentionKernel
-from kernels.flash.limits import refuse
-from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule
-from kernels.shared_memory import STREAMED_KV
+from kernels.flash.limits import SHARED, refuse
+from kernels.flash.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
 
 KERNELS = (
     AttentionKernel(
@@ -11,13 +10,14 @@ KERNELS = (
         title="Flash",
         rung=50,
         schedule=schedule,
-        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        temporaries=temporaries,
         refuse=refuse,
-        refuse_shared_memory=STREAMED_KV.refuse,
+        refuse_shared_memory=SHARED.refuse,
         cut=cut,
         orders=ORDERS,
         has_trace=True,
         has_timeline=True,
+        has_backward=True,
         l2_sm_bounds=l2_sm_bounds,
     ),
 )

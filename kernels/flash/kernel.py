@@ -24,6 +24,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.backward_pass import by_pointer
+from kernels.backward_pass import launches as backward_launches
 from kernels.launching import (
     TritonLaunch,
     has_partial_tiles,
@@ -127,6 +129,9 @@ def forward(
     return Output(o, lse)
 
 
+backward = by_pointer
+
+
 def grid(problem: AttentionProblem, tile: TileConfig) -> tuple[int]:
     """One program for each Q tile of each (batch, head)."""
     return (problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M),)
@@ -140,9 +145,10 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
-    """What forward launches, with tensors that have no memory."""
+    """What forward and backward launch, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return (TritonLaunch("flash", flash_forward, arguments, constants, grid(problem, tile)),)
+    main = TritonLaunch("flash", flash_forward, arguments, constants, grid(problem, tile))
+    return (main, *backward_launches(problem, tile, is_described=False))
 
 
 def launch_arguments(

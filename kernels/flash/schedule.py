@@ -2,9 +2,9 @@
 
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.schedule import Schedule
-from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, streamed_kv
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, streamed_kv, temporaries
 
-__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule"]
+__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule", "temporaries"]
 
 cut = in_any_order
 

@@ -23,6 +23,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.backward_pass import by_descriptor
+from kernels.backward_pass import launches as backward_launches
 from kernels.described import described, require_describable
 from kernels.launching import (
     TritonLaunch,
@@ -181,6 +183,9 @@ def forward(
     return Output(o, lse)
 
 
+backward = by_descriptor
+
+
 def grid(problem: AttentionProblem, tile: TileConfig) -> tuple[int]:
     """One program for each Q tile of each (batch, head)."""
     return (problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M),)
@@ -194,9 +199,10 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
-    """What forward launches, with tensors that have no memory."""
+    """What forward and backward launch, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile, finite=True)
-    return (TritonLaunch("flash_tma", flash_tma_forward, arguments, constants, grid(problem, tile)),)
+    main = TritonLaunch("flash_tma", flash_tma_forward, arguments, constants, grid(problem, tile))
+    return (main, *backward_launches(problem, tile, is_described=True))
 
 
 def launch_arguments(

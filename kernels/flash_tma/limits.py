@@ -5,6 +5,7 @@ from kernels.described_limits import refuse_undescribed_rows, refuse_without_tma
 from kernels.gpu_limits import refuse_grid
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.shared_memory import BARRIER_BYTES, SharedMemory
+from kernels.streamed_q_limits import both_passes, refuse_backward_grid
 
 TITLE = "Flash, TMA"
 
@@ -13,10 +14,11 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
     """Raise Refused for a grid, row, block, dtype or shared memory beyond the GPU; `gpu` None means interpreted."""
     programs = problem.batch * problem.heads * -(-problem.seq_len_q // tile.BLOCK_M)
     refuse_grid(programs, "choose a larger BLOCK_M")
+    refuse_backward_grid(problem, tile)
     refuse_problem(problem)
     if gpu is not None:
         refuse_without_tma(TITLE, gpu)
-        DESCRIBED_KV.refuse_tile(problem, tile, gpu)
+        SHARED.refuse_tile(problem, tile, gpu)
 
 
 def refuse_problem(problem: AttentionProblem) -> None:
@@ -36,4 +38,4 @@ def _at_most(problem: AttentionProblem, tile: TileConfig) -> int:
     return (tile.BLOCK_M + 2 * tile.num_stages * tile.BLOCK_N) * row + BARRIER_BYTES
 
 
-DESCRIBED_KV = SharedMemory(_at_least, _at_most)
+SHARED = both_passes(SharedMemory(_at_least, _at_most))

@@ -2,7 +2,7 @@
 
 from kernels.base import AttentionKernel
 from kernels.flash_ws.limits import refuse, refuse_problem, why_not_on
-from kernels.flash_ws.schedule import ORDERS, cut, l2_sm_bounds, schedule
+from kernels.flash_ws.schedule import ORDERS, cut, l2_sm_bounds, schedule, temporaries
 
 KERNELS = (
     AttentionKernel(
@@ -10,13 +10,14 @@ KERNELS = (
         title="Flash, warp-specialised",
         rung=54,
         schedule=schedule,
-        temporaries=lambda problem, tile: {"lse": problem.tensor_bytes["lse"]},
+        temporaries=temporaries,
         refuse=refuse,
         refuse_problem=refuse_problem,
         why_not_on=why_not_on,
         cut=cut,
         orders=ORDERS,
         has_timeline=True,
+        has_backward=True,
         l2_sm_bounds=l2_sm_bounds,
     ),
 )

@@ -31,11 +31,22 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.backward_pass import by_descriptor
+from kernels.backward_pass import launches as backward_launches
 from kernels.described import require_describable
 from kernels.finite_values import kept_out
 from kernels.flash_ws.consumer import consume
 from kernels.flash_ws.producer import produce
-from kernels.flash_ws.schedule import BLOCK_M, CONSUMERS, ROWS, cut, section_of, shares_p, width_of
+from kernels.flash_ws.schedule import (
+    BLOCK_M,
+    CONSUMERS,
+    ROWS,
+    backward_tile,
+    cut,
+    section_of,
+    shares_p,
+    width_of,
+)
 from kernels.flash_ws.work import place, tiles_seen
 from kernels.launching import (
     TritonLaunch,
@@ -46,7 +57,7 @@ from kernels.launching import (
     timeline_arguments,
 )
 from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
-from kernels.run import LaunchHook, Output, Timeline
+from kernels.run import Gradients, LaunchHook, Output, Timeline
 
 FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)
 # Of a thread: when the program starts, and after what they take from each other.
@@ -170,6 +181,21 @@ def forward(
     return Output(kept_out(found.o, lambda *inputs: attend(*inputs).o, q, k, v), found.lse)
 
 
+def backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    output: Output,
+    do: torch.Tensor,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    launch: LaunchHook = nullcontext,
+    finite: bool = False,
+) -> Gradients:
+    """See kernels.run.Backward; this one is not written in Gluon, see kernels.gradient_kernels."""
+    return by_descriptor(q, k, v, output, do, problem, backward_tile(problem, tile), launch, finite)
+
+
 def grid(problem: AttentionProblem) -> tuple[int]:
     """One program for each Q tile of each (batch, head)."""
     return (problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M),)
@@ -183,9 +209,10 @@ def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | 
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
-    """What forward launches, with tensors that have no memory."""
+    """What forward and backward launch, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile)
-    return (TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem)),)
+    main = TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem))
+    return (main, *backward_launches(problem, backward_tile(problem, tile), is_described=True))
 
 
 def launch_arguments(

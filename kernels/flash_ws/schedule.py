@@ -5,11 +5,12 @@ from dataclasses import replace
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
-from kernels.schedule import Launch, Schedule
-from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most
+from kernels.schedule import Schedule
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, temporaries
+from kernels.streamed_q import with_backward
 from kernels.tile_grid import TileGrid
 
-__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule"]
+__all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule", "temporaries"]
 
 CONSUMERS = 2  # warp groups that compute
 ROWS = 64  # of Q for each of them: the height of one warpgroup product
@@ -19,6 +20,7 @@ WARPS = 4 * CONSUMERS
 BLOCK_N = {64: 256, 128: 128, 256: 64}
 STAGES = {64: 2, 128: 2, 256: 2}
 MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
+BACKWARD_STAGES = 3  # tiles of Q and of dO at once
 MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
 
 
@@ -34,7 +36,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
     walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
     walk = replace(walk, descending=True, section=section_of(problem, tile))
-    return Schedule("flash_ws", problem, (Launch.of_walk("flash_ws", walk, held(problem, tile)),))
+    return with_backward("flash_ws", walk, held(problem, tile), tile)
 
 
 def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
@@ -45,6 +47,11 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     """
     width = width_of(problem)
     return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order))
+
+
+def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
+    """The tile from which the backward pass makes its own: as many stages as Hopper's shared memory has room for."""
+    return replace(cut(problem, tile), num_stages=BACKWARD_STAGES)
 
 
 def width_of(problem: AttentionProblem) -> int:

@@ -13,6 +13,7 @@ KERNELS = (
         refuse=lambda problem, tile, gpu: None,
         is_tiled=False,
         is_triton=False,
+        has_backward=True,
         l2_sm_bounds=l2_sm_bounds,
     ),
 )

@@ -1,15 +1,16 @@
-"""Naive: attention as written on paper, one library launch for each step.
+"""Naive: attention as written on paper, forward and backward, one library launch for each step.
 
-Nothing is fused: the score matrix S [batch, heads, seq_len_q, seq_len_kv] and the probabilities P go to HBM.
+Nothing is fused: the score matrix S [batch, heads, seq_len_q, seq_len_kv] and the probabilities P go to HBM, and their
+gradients dS and dP too.
 
 Grid      the library's
 Tiles     the library's
 State     none: softmax sees whole rows
 HBM       requested read and written: the operands of each launch (equals schedule(); a test checks it)
 L2↔SM     at least that; products re-read operands for tiles of 64 × 64 or more, each head its mask (l2_sm_bounds())
-Numerics  S and P in the inputs' dtype, S before its scale too, so float16 overflows beyond 65,504; products accumulated
-          in float32, mask −inf; float32 means ieee float32
-Paper     Dao et al. 2022, Algorithm 0 (standard attention)
+Numerics  S, P, dP and dS in the inputs' dtype, S before its scale too, so float16 overflows beyond 65,504; products
+          accumulated in float32, mask −inf; float32 means ieee float32
+Paper     Dao et al. 2022, Algorithm 0 (standard attention) and 3 (its backward pass)
 """
 
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from contextlib import nullcontext
 import torch
 
 from kernels.problem import AttentionProblem, TileConfig
-from kernels.run import LaunchHook, Output
+from kernels.run import Gradients, LaunchHook, Output
 
 
 def forward(
@@ -50,7 +51,52 @@ def forward(
         o = product(p, v, finite)
     if hidden is not None and not finite:
         o = _keep_hidden_values_out(o, p, v, ~hidden.repeat(problem.group, 1))
-    return Output(o.view(*by_head, problem.head_dim))
+    return Output(o.view(*by_head, problem.head_dim), p=p if problem.backward else None)
+
+
+def backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    output: Output,
+    do: torch.Tensor,
+    problem: AttentionProblem,
+    tile: TileConfig,
+    launch: LaunchHook = nullcontext,
+    finite: bool = False,
+) -> Gradients:
+    """See kernels.run.Backward: what torch's autograd launches for `forward`, one after the other, with its P.
+
+    Where the mask hides a score P is 0, and so is dS: nothing of the mask is needed again, unless something is not
+    `finite`, for 0 · NaN is NaN.
+    """
+    if output.p is None:
+        raise ValueError("The forward pass kept no P; ask it for a problem with a backward pass.")
+    folded = (problem.batch, problem.kv_heads, problem.group * problem.seq_len_q, problem.head_dim)
+    q, do, p = q.reshape(folded), do.reshape(folded), output.p
+    hidden = None if finite else prepare(problem, tile, q.device)
+    if hidden is not None:
+        hidden = hidden.repeat(problem.group, 1)
+        p = p.masked_fill(hidden, 0.0)
+        q, k = (tensor.where(tensor.isfinite(), 0) for tensor in (q, k))
+    with launch("dv"):
+        dv = product(p.mT, do, finite)
+    with launch("dp"):
+        dp = product(do, v.mT, finite)
+    if hidden is not None:
+        dp.masked_fill_(hidden, 0.0)
+    with launch("ds"):
+        ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
+    del dp
+    if hidden is not None:
+        ds.masked_fill_(hidden, 0.0)
+    with launch("scale_ds"):
+        ds.mul_(problem.sm_scale)
+    with launch("dq"):
+        dq = product(ds, k, finite)
+    with launch("dk"):
+        dk = product(ds.mT, q, finite)
+    return Gradients(dq.view(problem.batch, problem.heads, problem.seq_len_q, problem.head_dim), dk, dv)
 
 
 def product(a: torch.Tensor, b: torch.Tensor, finite: bool) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Time of one forward pass, and of each of its launches, by CUDA events: median and percentiles after warm-up."""
+"""Time of one pass, and of each of its launches, by CUDA events: median and percentiles after warm-up."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,14 +1,15 @@
-"""Peak memory of one forward pass as torch's allocator and NVML see it, above a baseline taken after warm-up."""
+"""Peak memory of one pass as torch's allocator and NVML see it, above a baseline taken after warm-up."""
 
 from typing import Any
 
 import torch
 
+from kernels.run import Output
 from profiler.bench import Load
 from profiler.counter import Counter, Reading
 from profiler.memory_names import Known, named
 from profiler.memory_recorder import NotRecorded, Recorder, recording
-from profiler.memory_trace import OUTPUTS, MemoryTrace
+from profiler.memory_trace import MemoryTrace
 from profiler.process_memory import NAMES, process_memory
 from profiler.run import DeviceInfo, Measurement
 
@@ -63,10 +64,10 @@ def _trace(recorder: Recorder, load: Load, output: Any) -> tuple[MemoryTrace | N
 
 
 def _known(recorder: Recorder, load: Load, output: Any) -> Known:
-    given = {name: getattr(output, name, None) for name in OUTPUTS}
+    given = output.named() if isinstance(output, Output) else {}
     return Known(
         before={tensor.data_ptr(): name for name, tensor in load.tensors.before.items()},
-        outputs={tensor.data_ptr(): name for name, tensor in given.items() if tensor is not None},
+        outputs={tensor.data_ptr(): name for name, tensor in given.items()},
         workspaces=recorder.workspaces,
         sizes=load.tensors.sizes,
         writes=load.tensors.writes,

@@ -1,0 +1,68 @@
+"""The backward pass compiled for GPUs that are not here: launches, shared memory within its bounds, instructions."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels.flash.limits import SHARED as BY_POINTER
+from kernels.flash_tma.limits import SHARED as BY_DESCRIPTOR
+from kernels.flash_ws.schedule import cut
+from kernels.problem import AttentionProblem, TileConfig
+from kernels.shared_memory import SharedMemory
+from profiler.compile_pool import compile_all
+from profiler.compiled_code import PTX, code_of
+from profiler.resources import Configuration, LaunchResources
+
+WIDE = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", backward=True)
+RAGGED = AttentionProblem(1, 4, 2, 1000, 1000, 64, "float16", causal=True, backward=True)
+POINTERS = Configuration("flash", RAGGED, TileConfig(64, 64, 4, 2), (8, 0))
+DESCRIPTORS = Configuration("flash_tma", WIDE, TileConfig(128, 64, 8, 3), (9, 0))
+WIDEST = replace(WIDE, head_dim=256, heads=2, kv_heads=2)
+SPECIALISED = Configuration("flash_ws", WIDEST, cut(WIDEST, TileConfig()), (9, 0))
+Compiled = dict[Configuration, dict[str, tuple[LaunchResources, str]]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
+    """What each launch takes, and its PTX, by name."""
+    folder: Path = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BYTESCOPE_CACHE", str(folder))
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        found = list(compile_all((POINTERS, DESCRIPTORS, SPECIALISED)))
+        yield {
+            one.configuration: {launch.launch: (launch, code_of(one, launch, PTX)) for launch in one.launches}
+            for one in found
+        }
+
+
+@pytest.mark.parametrize(
+    ("configuration", "bounds", "programs"), [(POINTERS, BY_POINTER, 2 * 16), (DESCRIPTORS, BY_DESCRIPTOR, 16 * 64)]
+)
+def test_what_it_takes(compiled: Compiled, configuration: Configuration, bounds: SharedMemory, programs: int) -> None:
+    """One program for each 64 of 1,000 keys of 2 kv heads, and for each 128 of 8,192 keys of 16."""
+    found = {name: launch for name, (launch, _) in compiled[configuration].items()}
+    assert list(found) == [configuration.kernel, "delta", "gradients", "dq"]
+    problem, tile = configuration.problem, configuration.tile
+    assert bounds.at_least(problem, tile) <= found["gradients"].shared_memory <= bounds.at_most(problem, tile)
+    assert found["gradients"].programs == programs
+    assert found["delta"].spill_bytes == found["dq"].spill_bytes == 0
+
+
+def test_hopper_multiplies_by_warp_groups_and_adds_by_tma(compiled: Compiled) -> None:
+    """K and V [128, 128] stay, and of dK, dV, S and dP hardly anything is spilled: 80 bytes a thread once."""
+    launch, ptx = compiled[DESCRIPTORS]["gradients"]
+    assert "wgmma.mma_async" in ptx and "cp.reduce.async.bulk.tensor" in ptx
+    assert launch.spill_bytes <= 128 and launch.num_warps == 8
+    _, plain = compiled[POINTERS]["gradients"]
+    assert "mma.sync" in plain and "red." in plain and "wgmma" not in plain
+
+
+def test_the_widest_fits_a_hopper(compiled: Compiled) -> None:
+    """K and V [64, 256], three stages of Q and dO [32, 256]: a CTA may have 227 KB, and hardly anything is spilled."""
+    assert list(compiled[SPECIALISED]) == ["flash_ws", "delta", "gradients", "dq"]
+    launch, _ = compiled[SPECIALISED]["gradients"]
+    assert (2 * 64 + 4 * 32) * 512 < launch.shared_memory <= 227 * 1024
+    assert launch.spill_bytes <= 64 and launch.num_warps == 8

@@ -1,0 +1,102 @@
+"""The backward pass on a real GPU: gradients at the tiles that are meant for it, memory, launches, speed of its own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.base import all_kernels
+from kernels.problem import AttentionProblem, Refused, TileConfig
+from profiler.bench import Bench
+from profiler.child import admit_all, describe
+from profiler.counters import cuda_events, torch_memory
+from profiler.gradient_accuracy import measure_gradient_errors
+from profiler.memory_model import peak_tensors
+from profiler.workload import Workload
+from tests.test_backward import (  # noqa: F401 - collected here once more, with this module's device
+    test_equals_float64,
+    test_hidden_values_never_touch_a_gradient,
+    test_strided_views_of_one_fused_tensor,
+)
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned")]
+
+GPU = "cuda:0"
+TILE = TileConfig(128, 64, 8, 3)
+LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", backward=True)
+# Ragged at both ends, grouped heads, widths that are no power of two, more queries than keys, a window.
+SHAPES = [
+    AttentionProblem(1, 4, 4, 1025, 1025, 64, "bfloat16", backward=True),
+    AttentionProblem(1, 4, 4, 1025, 1025, 128, "float16", causal=True, backward=True),
+    AttentionProblem(1, 8, 2, 300, 1000, 256, "bfloat16", causal=True, backward=True),
+    AttentionProblem(2, 6, 3, 77, 513, 80, "float16", backward=True),
+    AttentionProblem(1, 4, 2, 400, 300, 64, "bfloat16", causal=True, backward=True),
+    AttentionProblem(1, 4, 2, 700, 900, 96, "float16", causal=True, window=130, backward=True),
+    AttentionProblem(1, 2, 1, 333, 444, 64, "float32", causal=True, backward=True),
+]
+ALLOWED = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
+HAVING = [name for name, kernel in all_kernels().items() if kernel.has_backward]
+
+
+@pytest.fixture
+def device() -> str:
+    return GPU
+
+
+def taken(kernel: str, problem: AttentionProblem) -> Workload:
+    """The Workload at TILE, or at a smaller one, if this GPU runs it."""
+    reason = ""
+    for tile in (TILE, replace(TILE, num_stages=2), TileConfig(64, 32, 4, 2), TileConfig(32, 32, 4, 1)):
+        offered = all_kernels()[kernel]
+        try:
+            used = offered.cut(problem, tile) if offered.is_tiled else None
+            work = Workload(kernel, problem, used, GPU, repeats=3)
+            admit_all((work,))
+        except Refused as refusal:
+            reason = str(refusal)
+            continue
+        return work
+    pytest.skip(reason)
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+@pytest.mark.parametrize("kernel", HAVING)
+def test_gradients_equal_float64(kernel: str, problem: AttentionProblem) -> None:
+    bench = Bench(taken(kernel, problem), describe(GPU))
+    found = bench.launch().gradients
+    assert found is not None
+    for error in measure_gradient_errors(bench, found):
+        assert error.value is not None and error.value < ALLOWED[problem.dtype], error
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", ["flash", "flash_tma", "flash_ws"])
+def test_a_long_problem_twice(kernel: str, causal: bool) -> None:
+    """dK and dV are the same bits each time; dQ, whose shares are added in any order, to float32's rounding."""
+    bench = Bench(taken(kernel, replace(LONG, causal=causal)), describe(GPU))
+    first, second = bench.launch().gradients, bench.launch().gradients
+    assert first is not None and second is not None
+    assert first.dk.equal(second.dk) and first.dv.equal(second.dv)
+    assert float((first.dq.float() - second.dq.float()).norm()) < 1e-3 * float(first.dq.float().norm())
+    for error in measure_gradient_errors(bench, first):
+        assert error.value is not None and error.value < ALLOWED["bfloat16"], error
+
+
+@pytest.mark.parametrize("kernel", HAVING)
+def test_memory_is_what_was_predicted(kernel: str) -> None:
+    """But for rounding to blocks, and naive's cuBLAS workspace of 32 MiB at most."""
+    work = taken(kernel, replace(LONG, seq_len_q=4096, seq_len_kv=4096))
+    reading = torch_memory.measure(Bench(work, describe(GPU)))
+    found = {m.name: m.value for m in reading.measurements}
+    told = sum(peak_tensors(work.attention_kernel, work.problem, work.tile).values())
+    peak = found["peak_allocated_bytes"]
+    assert peak is not None and told <= peak < 1.01 * told + 64 * 2**20
+
+
+@pytest.mark.parametrize("kernel", HAVING)
+def test_every_launch_is_timed_under_its_name(kernel: str) -> None:
+    bench = Bench(taken(kernel, replace(LONG, seq_len_q=2048, seq_len_kv=2048)), describe(GPU))
+    reading = cuda_events.measure(bench)
+    timed = [m.launch for m in reading.measurements if m.name == "gpu_time_seconds" and m.launch is not None]
+    assert timed == [launch.name for launch in bench.schedule.launches]
+    torch.cuda.empty_cache()
