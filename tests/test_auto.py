@@ -113,7 +113,7 @@ def test_a_table_that_is_none_is_named(folder: Path) -> None:
 def test_the_form_offers_it_on_a_gpu_with_a_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"cpu": cpu_device(), "cuda:0": H200, "cuda:1": replace(H200, device="cuda:1", name="NVIDIA A100")}
     monkeypatch.setattr(form, "devices", lambda: found)
-    chosen: dict[str, object] = {"kernels": ["flash"]}
+    chosen: dict[str, object] = {"kernels": ["flash"], "backward": False}
     monkeypatch.setattr(form, "values", lambda: chosen)
     for device, is_offered in (("cpu", False), ("cuda:0", True), ("cuda:1", False)):
         chosen["device"] = device
@@ -125,3 +125,7 @@ def test_the_form_offers_it_on_a_gpu_with_a_table_alone(monkeypatch: pytest.Monk
     assert len(form.request(asked | {"BLOCK_M": 64})) == 1, "the same twice is measured once"
     with pytest.raises(Refused, match="no measurements of NVIDIA A100"):
         form.request(asked | {"device": "cuda:1"})
+
+
+def test_with_a_backward_pass_only_what_has_one_is_chosen() -> None:
+    assert auto.choose(replace(DECODE, backward=True), H200).kernel == "flash_ws"

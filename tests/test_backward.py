@@ -16,7 +16,7 @@ from profiler.bench import draw_do
 from profiler.workload import workloads
 from tests.attention_cases import CASES, draw, takers, takes
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.computes, pytest.mark.usefixtures("poisoned")]
 
 FLASH, NAIVE, TMA = (all_kernels()[name] for name in ("flash", "naive", "flash_tma"))
 T32 = TileConfig(32, 16)
