@@ -35,10 +35,12 @@ def list_saved(
     most: Annotated[int, typer.Option(min=1, help="Newest Runs to list.")] = 50,
     where: Where = None,
 ) -> None:
-    """Kernels, and the Runs that are saved, newest first."""
+    """Kernels, and the Runs that are saved, newest first. Exit code 2 where nothing that is named holds a Run."""
     with catalogue(*divided(places)) as saved:
         chosen, faults = saved.newest(saved.runs if where is None else saved.where(where), most)
     print_faults((*saved.faults, *faults))
+    if places and saved.faults and not chosen and where is None:
+        raise typer.Exit(2)
     if as_json:
         print(json.dumps({"kernels": list(all_kernels()), "runs": [_line(run) for run in chosen]}))
         return

@@ -17,6 +17,7 @@ from profiler.plausible import printable
 
 FILE = "bytescope.toml"
 MAX_BYTES, MAX_OWN = 2**16, 32
+MOST_WORDS = 200  # of the parser's, which quotes keys as long as the file
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def read_project(folder: Path) -> Project:
     except OSError as error:
         return _faulty(f"it cannot be read ({error.strerror or error})")
     except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
-        return _faulty(f"it is not TOML ({error})")
+        return _faulty(f"it is not TOML ({str(error)[:MOST_WORDS]})")
 
 
 def _project(data: dict[str, Any]) -> Project:

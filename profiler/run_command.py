@@ -38,7 +38,7 @@ from profiler.problem_options import (
 from profiler.run import Run, to_json
 from profiler.show import runs_table
 from profiler.stopped import STOPPED
-from profiler.store import StoreError, load, runs_folder
+from profiler.store import StoreError, load, require_writable, runs_folder
 from profiler.worker import DEFAULT_TIMEOUT, Job, JobStatus, worker_for
 from profiler.workload import AUTO, CPU, LADDER, TraceRequest, Workload
 from profiler.wrong_output import why_failed
@@ -98,6 +98,8 @@ def run(
             if not is_own(workload.kernel):
                 admit(workload, cpu_device(), None, cpu_free_bytes())
     require_place(out)
+    if (folder := runs_folder()).exists():
+        require_writable(folder)  # as the Job does; this one makes none for what may be refused yet
     permit = Permit.here(*filter(is_own, kernel))
     if choice:
         errors.print(choice, highlight=False)

@@ -23,6 +23,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
         table.add_column(Text(_name(run)), justify="right", overflow="fold")
     if len(runs) == 2:
         table.add_column(Text("ratio"), justify="right")
+        table.title = Text(f"{table.title}; ratio: {' / '.join(map(_name, runs))}")
     keys = dict.fromkeys((m.name, m.source) for run in runs for m in run.measurements if m.launch is None)
     missing: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}  # by source, reason and kernels
     for name, source in keys:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.problem import Refused
@@ -138,6 +138,7 @@ TOMLS = st.lists(
 
 @often
 @given(data=changed_bytes(st.just(TOML.encode())) | TOMLS)
+@example(data=b"[" + b"a." * 2_000 + b"a]\n[" + b"a." * 2_000 + b"a]")  # the parser quotes the whole key
 def test_a_project_file_names_kernels_or_has_a_fault(place: Path, data: bytes) -> None:
     (place / FILE).write_bytes(data)
     with quickly():
