@@ -6,9 +6,10 @@ from app import page, session
 from profiler.codec import NotARun
 from profiler.run import MAX_FILE_BYTES, Run, distinct, from_json
 
-OF_NCU = (
-    "what Nsight Compute profiled becomes a Run by `python -m profiler import FILE.csv --heads H --seq-len S "
-    "--head-dim D --dtype bfloat16`, since the file does not tell the problem."
+NO_RUN_IN_CSV = (
+    "a CSV holds no Run. Of Bytescope's Runs open the JSON; what Nsight Compute profiled becomes a Run by `python -m "
+    "profiler import FILE.csv --heads H --seq-len S --head-dim D --dtype bfloat16`, since the file does not tell the "
+    "problem."
 )
 
 
@@ -36,7 +37,7 @@ def _take_files(key: str) -> None:
     for file in st.session_state[key] or ():
         try:
             if file.name.lower().endswith(".csv"):
-                raise NotARun(OF_NCU)
+                raise NotARun(NO_RUN_IN_CSV)
             runs = [*distinct([*runs, *from_json(file.getvalue())])]
         except NotARun as fault:
             faults.append(f"{file.name}: {fault}")
@@ -44,5 +45,7 @@ def _take_files(key: str) -> None:
         session.select(runs)
     if faults:
         session.notify("error", " ".join(faults))
+    elif runs:
+        session.dismiss()  # what was said of files before would be taken for these
     # A new key empties the box, so that the same file can be opened again.
     st.session_state["upload-generation"] += 1
