@@ -11,6 +11,7 @@ from profiler.codec import NotARun
 from profiler.run import MAX_FILE_BYTES
 from profiler.store import StoreError, load, printable_name, require_text_name
 
+UNLISTED = "It can be opened, but not listed; please report this line."
 BATCH_BYTES, BATCH_FILES = 8 * 2**20, 1024
 
 
@@ -75,13 +76,18 @@ def why_not(path: Path, stamp: str) -> str:
     return _reason(path)
 
 
+def is_refused(path: Path, stamp: str) -> bool:
+    """Whether a file cannot be opened; why_not says why."""
+    return not why_not(path, stamp).endswith(UNLISTED)
+
+
 def _reason(path: Path) -> str:
     try:
         require_text_name(path)
         load(path)
     except (NotARun, StoreError) as fault:
         return f"{printable_name(path)}: {fault}"
-    return f"{printable_name(path)}: It can be opened, but not listed; please report this line."
+    return f"{printable_name(path)}: {UNLISTED}"
 
 
 def batches(files: Iterable[RunFile]) -> Iterator[list[RunFile]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from kernels.own import SPELLING
 from profiler.codec import decode
 from profiler.plausible import CREATED, LARGEST, MAX_RUN_SECONDS, MAX_TEXT, SHORTEST_SECONDS, SMALLEST, UNIT_OF_NAME
 from profiler.run import FORMAT_VERSION, TRUST
-from profiler.run_files import RunFile, batches, contents, why_not
+from profiler.run_files import RunFile, batches, contents, is_refused, why_not
 from profiler.strict_json import once
 from profiler.workload import Workload
 
@@ -91,13 +91,17 @@ def _add_group(connection: duckdb.DuckDBPyConnection, number: int, folder: Path,
             cursor.execute(_PARSE, [*columns, texts])
         return faults
 
+    stamps = {file.name: file.stamp for file in files}
     try:
         connection.execute(_DOCUMENTS)
         with ThreadPoolExecutor(THREADS) as threads:
             faults = [fault for found in threads.map(parse, batches(files)) for fault in found]
         connection.execute(_LIST, [list(all_kernels())])
         _leave_out_impossible(connection)
-        connection.execute("INSERT INTO rows SELECT $1, * EXCLUDE (is_plain) FROM parsed WHERE is_plain", [number])
+        _leave_out_refused(connection, folder, stamps)
+        connection.execute(
+            "INSERT INTO rows SELECT $1, * EXCLUDE (is_plain, is_doubted) FROM parsed WHERE is_plain", [number]
+        )
     except duckdb.OutOfMemoryException:
         # One file among them may be beyond the memory that is set aside: it alone is to be missing.
         half = len(files) // 2
@@ -108,7 +112,6 @@ def _add_group(connection: duckdb.DuckDBPyConnection, number: int, folder: Path,
     missed = connection.execute(
         "SELECT name FROM documents ANTI JOIN (SELECT name FROM parsed WHERE is_plain) USING (name)"
     ).fetchall()
-    stamps = {file.name: file.stamp for file in files}
     return [*faults, *(why_not(folder / name, stamps[name]) for (name,) in missed)]
 
 
@@ -121,6 +124,13 @@ def _leave_out_impossible(connection: duckdb.DuckDBPyConnection) -> None:
             "[workload, device]))",
             [bad],
         )
+
+
+def _leave_out_refused(connection: duckdb.DuckDBPyConnection, folder: Path, stamps: Mapping[str, str]) -> None:
+    """Of a file with a value that cannot have been measured whoever opens it decides, as where it is opened alone."""
+    doubted = connection.execute("SELECT DISTINCT name FROM parsed WHERE is_plain AND is_doubted").fetchall()
+    if refused := [name for (name,) in doubted if is_refused(folder / name, stamps[name])]:
+        connection.execute("UPDATE parsed SET is_plain = false WHERE list_contains($1, name)", [refused])
 
 
 def _is_workload(text: str, device: str) -> bool:
@@ -181,13 +191,16 @@ WITH runs AS MATERIALIZED (
         unnest(document.runs) AS run
     FROM documents WHERE document.format_version BETWEEN 1 AND {FORMAT_VERSION}
 ), measured AS (
-    SELECT name, position, m.name AS quantity, m.unit, m.source, {number("m.value")} AS value
-    FROM (SELECT name, position, unnest(run.measurements) AS m FROM runs)
-    WHERE m.launch IS NULL AND regexp_full_match(m.name, '{NAME_OF_COLUMN}')
+    SELECT name, position, m.name AS quantity, m.unit, m.source, {number("m.value")} AS value, m.value AS told
+    FROM (SELECT name, position, unnest(run.measurements) AS m FROM runs) WHERE m.launch IS NULL
+), doubted AS (
+    SELECT DISTINCT name FROM measured WHERE coalesce(told::VARCHAR, 'null') <> 'null'
+        AND NOT coalesce({possible("value", "quantity", "unit", "source", "unit")}, false)
 ), best AS (
     SELECT name, position, quantity,
         arg_min({{'value': value, 'source': source}}, list_position([{_TRUSTED}], source)) AS one
-    FROM measured WHERE {possible("value", "quantity", "unit", "source", "'1'")} GROUP BY ALL
+    FROM measured WHERE regexp_full_match(quantity, '{NAME_OF_COLUMN}')
+        AND {possible("value", "quantity", "unit", "source", "'1'")} GROUP BY ALL
 ), found AS (
     SELECT name, position, map_from_entries(list({{'k': quantity, 'v': one}})) AS found FROM best GROUP BY ALL
 ), spread AS (
@@ -212,7 +225,9 @@ WITH runs AS MATERIALIZED (
         AND {_text(*(name for name, kind in COLUMNS.items() if kind == "VARCHAR"))}, false) AS is_plain
     FROM listed LEFT JOIN found USING (name, position)
 )
-SELECT * EXCLUDE (is_plain), bool_and(is_plain) OVER (PARTITION BY name) AS is_plain FROM judged
+SELECT * EXCLUDE (is_plain), bool_and(is_plain) OVER (PARTITION BY name) AS is_plain,
+    name IN (SELECT name FROM doubted) AS is_doubted
+FROM judged
 """
 # Two ways of reading that differ in anything have two fingerprints.
 FINGERPRINT = hashlib.sha256("".join((_PARSE, _LIST, *all_kernels())).encode()).hexdigest()

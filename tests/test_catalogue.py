@@ -1,6 +1,7 @@
 """Folders of Runs as a table: the numbers of the files, whatever else lies there, and nothing for a filter to reach."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -140,22 +141,34 @@ def test_two_halves_are_summed_and_the_sum_is_as_good_as_the_weaker(
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "reason"),
     [
-        {"value": -5.0},
-        {"value": 1e30},
-        {"value": "12"},
-        {"value": True},
-        {"value": None},
-        {"unit": "s"},
-        {"unit": "parrots"},
-        {"source": "a guess"},
+        ({"value": -5.0}, "runs[0].flops is -5.0; it cannot be negative."),
+        ({"value": 1e30}, "runs[0].flops is 1e+30, which cannot be measured."),
+        ({"value": math.nan}, "The file holds NaN; a measured value is finite or absent."),
+        ({"value": "12"}, "runs[0].measurements[0].value should be float, not str."),
+        ({"value": True}, "runs[0].measurements[0].value should be float, not bool."),
+        ({"unit": "s"}, "runs[0].flops"),
+        ({"unit": "parrots"}, "runs[0].measurements[0] is not valid: flops: unit 'parrots' is not known."),
+        ({"source": "a guess"}, "runs[0]"),
     ],
     ids=str,
 )
-def test_what_cannot_have_been_measured_is_no_number(runs: Path, changes: dict[str, Any]) -> None:
+def test_a_file_whose_value_cannot_have_been_measured_is_refused_as_where_it_is_opened(
+    runs: Path, changes: dict[str, Any], reason: str
+) -> None:
     save(cpu_run(run_id="good"))
     (runs / "odd.json").write_text(with_measurement(cpu_run(run_id="odd"), **changes))
+    assert ids(runs) == ["good"]
+    (said,) = faults(runs)
+    with pytest.raises(NotARun) as refused:
+        load(runs / "odd.json")
+    assert said == f"odd.json: {refused.value}" and str(refused.value).startswith(reason)
+
+
+def test_what_was_not_measured_is_no_number(runs: Path) -> None:
+    save(cpu_run(run_id="good"))
+    (runs / "odd.json").write_text(with_measurement(cpu_run(run_id="odd"), value=None))
     good, odd = rows(runs)
     assert good["flops"] == cpu_run().workload.problem.flops
     assert (odd["flops"], odd["flops_source"]) == (None, None)

@@ -133,12 +133,12 @@ def test_measurements_of_a_filter_and_of_single_files(command: Command, three: P
     assert len(found) == len(naive_run().measurements) and {row["id"] for row in found} == {"fake-naive"}
 
 
-def test_a_value_that_cannot_have_been_measured_is_left_out_and_said(
+def test_a_launchs_value_that_cannot_have_been_measured_is_left_out_and_said(
     command: Command, runs: Path, tmp_path: Path
 ) -> None:
     runs.mkdir()
     document = to_document([cpu_run()])
-    document["runs"][0]["measurements"][0]["value"] = -1.0
+    document["runs"][0]["measurements"][0] |= {"value": -1.0, "launch": "flash"}
     (runs / "odd.json").write_text(json.dumps(document))
     command("export", "--table", "measurements", "--out", "odd.parquet")
     first, second = of_parquet(tmp_path / "odd.parquet")[:2]
