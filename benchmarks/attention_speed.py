@@ -8,11 +8,9 @@ more with every counter, and keeps the Runs there.
 """
 
 import os
-import statistics
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import torch
 import typer
@@ -20,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import backward_speed
+from benchmarks.in_turn import in_turn
 from kernels.base import all_kernels
 from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
-from profiler.bench import Bench, Load
+from profiler.bench import Bench
 from profiler.child import admit_all, describe
 from profiler.counters.copy_bandwidth import COUNTER as COPY
 from profiler.measure import environment
@@ -30,7 +29,6 @@ from profiler.run import DeviceInfo
 from profiler.worker import Worker
 from profiler.workload import Workload, workloads
 
-Named = TypeVar("Named", str, Workload)
 DEVICE = "cuda:0"
 REFERENCE = "cudnn"
 WARM_UP = 10
@@ -73,7 +71,7 @@ def main(
     clocks: list[int] = []
     for problem in PROBLEMS:
         works = _runnable(problem, RUNGS)
-        times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
+        times = in_turn({work: Bench(work, device) for work in works}, DEVICE, rounds, WARM_UP, clocks)
         reference = next((times[work] for work in works if work.kernel == REFERENCE), None)
         for work, seconds in times.items():
             ratio = f"{reference / seconds:.3f}" if reference is not None else "–"
@@ -82,7 +80,7 @@ def main(
             )
     for problem in backward_speed.PROBLEMS:
         works = _runnable(problem, backward_speed.RUNGS)
-        times = _in_turn(backward_speed.loads(works, device), rounds, clocks)
+        times = in_turn(backward_speed.loads(works, device), DEVICE, rounds, WARM_UP, clocks)
         for row in backward_speed.rows(problem, times):
             table.add_row(*row)
     print(f"{device.name}, driver {device.driver}, {environment()}")
@@ -121,25 +119,10 @@ def _runnable(problem: AttentionProblem, kernels: tuple[str, ...], given: TileCo
     return found
 
 
-def _in_turn(loads: Mapping[Named, Load], rounds: int, clocks: list[int]) -> dict[Named, float]:
-    """Median seconds of a pass of each."""
-    for load in loads.values():
-        for _ in range(WARM_UP):
-            load.launch()
-    times: dict[Named, list[float]] = {name: [] for name in loads}
-    for _ in range(rounds):
-        for name, load in loads.items():
-            one = load.timed_pass()
-            load.synchronize()
-            times[name].append(one.seconds)
-        clocks.append(torch.cuda.clock_rate(DEVICE))
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
 def _best_decode_tile(device: DeviceInfo, rounds: int, clocks: list[int]) -> TileConfig:
     """The tile of DECODE_TILES with which split K/V is fastest; prints all that fit."""
     works = [work for tile in DECODE_TILES for work in _runnable(DECODE, (DECODER,), tile)]
-    times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
+    times = in_turn({work: Bench(work, device) for work in works}, DEVICE, rounds, WARM_UP, clocks)
     table = Table("BLOCK_N", "num_warps", "num_stages", "programs at once", "ms", title=f"{DECODE.label}, {DECODER}")
     for work, seconds in sorted(times.items(), key=lambda item: item[1]):
         tile = _tile(work)
@@ -157,7 +140,7 @@ def _tile(work: Workload) -> TileConfig:
 
 def _decode(works: list[Workload], device: DeviceInfo, rounds: int, clocks: list[int]) -> str:
     """What share of the copy bandwidth one query reaches over a long cache of K and V."""
-    times = _in_turn({work: Bench(work, device) for work in works}, rounds, clocks)
+    times = in_turn({work: Bench(work, device) for work in works}, DEVICE, rounds, WARM_UP, clocks)
     reading = COPY.measure(Bench(works[0], device))
     copied = next(m.value for m in reading.measurements if m.name == "copy_bytes_per_second")
     if copied is None:

@@ -5,7 +5,6 @@ Each problem's candidates are launched in turn, so that they share the GPU's clo
 """
 
 import json
-import statistics
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Printed
 
+from benchmarks.in_turn import in_turn
 from kernels.base import AttentionKernel, all_kernels
 from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
 from profiler.auto import FOLDER, Choice, Table
@@ -25,7 +25,6 @@ from profiler.codec import encode
 from profiler.compile_pool import compile_all
 from profiler.measure import environment
 from profiler.resources import Configuration
-from profiler.run import DeviceInfo
 from profiler.workload import Workload, workloads
 
 DEVICE = "cuda:0"
@@ -90,14 +89,17 @@ def main(
     ]
     compiled = sum(not found.is_refused for found in compile_all(ahead))
     print(f"{compiled} of {len(ahead)} kernels compiled ahead")
+    clocks: list[int] = []
     choices, printed = [], Printed("problem", "kernel", "tile", "ms")
     for problem, many in works.items():
-        times = in_turn([one for one in many if fits(one)], device, rounds)
+        loads = {one: Bench(one, device) for one in many if fits(one)}
+        times = in_turn(loads, DEVICE, rounds, WARM_UP, clocks)
         for one, seconds in sorted(times.items(), key=lambda item: item[1]):
             printed.add_row(problem.label, one.kernel, str(one.tile), f"{seconds * 1e3:.3f}")
         fastest = min(times, key=times.__getitem__)
         choices.append(Choice(problem, fastest.kernel, fastest.tile, times[fastest], len(times)))
     Console(width=140).print(printed)
+    print(f"SM clock {min(clocks)} to {max(clocks)} MHz")
     made = f"python -m benchmarks.auto_table, {datetime.now(UTC):%Y-%m-%d}, driver {device.driver}, {environment()}"
     out.mkdir(exist_ok=True)
     path = out / f"{device.name.lower().replace(' ', '_')}.json"
@@ -112,21 +114,6 @@ def fits(work: Workload) -> bool:
     except Refused:
         return False
     return True
-
-
-def in_turn(works: list[Workload], device: DeviceInfo, rounds: int) -> dict[Workload, float]:
-    """Median seconds of a pass of each."""
-    benches = {work: Bench(work, device) for work in works}
-    for bench in benches.values():
-        for _ in range(WARM_UP):
-            bench.launch()
-    times: dict[Workload, list[float]] = {work: [] for work in works}
-    for _ in range(rounds):
-        for work, bench in benches.items():
-            one = bench.timed_pass()
-            bench.synchronize()
-            times[work].append(one.seconds)
-    return {work: statistics.median(found) for work, found in times.items()}
 
 
 if __name__ == "__main__":
