@@ -1,6 +1,7 @@
 """What it takes to know more of the tiles on a map: which tiles, compile them, measure them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 import streamlit as st
 
@@ -107,20 +108,7 @@ def _why_not(subject: Subject, tile: TileConfig, device: str) -> str:
 def _grid(subject: Subject, tiles: Sequence[TileConfig], asked: Workload) -> Grid:
     """The tiles as a grid of one kernel and problem, measured as the form has it."""
     given: dict[str, tuple[Value, ...]] = {"kernel": (subject.kernel,)}
-    shape = (
-        "batch",
-        "heads",
-        "kv_heads",
-        "seq_len_q",
-        "seq_len_kv",
-        "head_dim",
-        "dtype",
-        "causal",
-        "window",
-        "backward",
-    )
-    given |= {name: (getattr(subject.problem, name),) for name in shape}
-    cut = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "order")
-    given |= {name: tuple(sorted({getattr(tile, name) for tile in tiles})) for name in cut}
+    given |= {name: (value,) for name, value in vars(subject.problem).items()}
+    given |= {part.name: tuple(sorted({getattr(tile, part.name) for tile in tiles})) for part in fields(TileConfig)}
     how = ("l2", "repeats", "seed", "counters", "drain", "detail")
     return Grid(given | {name: (getattr(asked, name),) for name in how})

@@ -5,7 +5,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -210,9 +210,8 @@ class Grid:
         # A sweep's plan is a file that may come from anywhere, and goes on where it was stopped.
         if is_own(str(row["kernel"])):
             raise Refused(f"A sweep takes Bytescope's kernels; measure {row['kernel']} with `profiler run --kernel`.")
-        shape = ("batch", "heads", "kv_heads", "seq_len_q", "seq_len_kv", "head_dim", "dtype", "causal", "window")
-        problem = AttentionProblem(**{name: row[name] for name in (*shape, "backward")})
-        tile = TileConfig(row["BLOCK_M"], row["BLOCK_N"], row["num_warps"], row["num_stages"], row["order"])
+        problem = AttentionProblem(**{part.name: row[part.name] for part in fields(AttentionProblem)})
+        tile = TileConfig(**{part.name: row[part.name] for part in fields(TileConfig)})
         (workload,) = workloads(
             (row["kernel"],), problem, tile, device, row["seed"], row["l2"], row["repeats"],
             TraceRequest() if self.trace else None, row["counters"], row["drain"], row["detail"],
