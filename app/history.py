@@ -14,7 +14,8 @@ from kernels.problem import AttentionProblem, Refused
 from profiler.catalogue import Catalogue, Stored, catalogue, count
 from profiler.codec import NotARun
 from profiler.export import RUNS, export
-from profiler.run import Run, distinct
+from profiler.run import Run
+from profiler.run_document import distinct
 from profiler.run_files import RunFile, scan
 from profiler.run_index import SETTLED_NANOSECONDS
 from profiler.run_rows import COLUMNS

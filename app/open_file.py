@@ -4,7 +4,8 @@ import streamlit as st
 
 from app import page, session
 from profiler.codec import NotARun
-from profiler.run import MAX_FILE_BYTES, Run, distinct, from_json
+from profiler.run import Run
+from profiler.run_document import MAX_FILE_BYTES, distinct, from_json
 
 NO_RUN_IN_CSV = (
     "a CSV holds no Run. Of Bytescope's Runs open the JSON; what Nsight Compute profiled becomes a Run by `python -m "

@@ -15,7 +15,8 @@ from profiler.codec import NotARun
 from profiler.memory_snapshot import pickled
 from profiler.output import put, require_place
 from profiler.plausible import said
-from profiler.run import Run, distinct, to_json
+from profiler.run import Run
+from profiler.run_document import distinct, to_json
 from profiler.store import StoreError, load_named, shown_path
 
 REFUSED = 2

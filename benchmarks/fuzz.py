@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["profiler", "kernels.problem", "kernels
     from profiler.ncu_csv import NcuError, parse
     from profiler.ncu_import import Asked, imported
     from profiler.ncu_page import read
-    from profiler.run import from_json, to_document, to_json
+    from profiler.run_document import from_json, to_document, to_json
 
 from tests.hostile import NUMBERS, PRINTABLE, RAW, UNPRINTABLE, originals, require_sentence
 

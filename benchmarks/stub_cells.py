@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profiler.run import Run, from_json
+from profiler.run import Run
+from profiler.run_document import from_json
 from profiler.workload import Workload
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "full_8k.json"

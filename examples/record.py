@@ -17,7 +17,8 @@ from kernels.problem import (
     AttentionProblem,
     TileConfig,
 )
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from profiler.store import load, runs_folder
 from profiler.worker import Worker
 from profiler.workload import TraceRequest, Workload, workloads

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from benchmarks.sweep_speed import tell_measured
 from examples.record import labelled
-from profiler.run import to_json
+from profiler.run_document import to_json
 from profiler.store import load
 
 

@@ -12,7 +12,7 @@ from profiler.cluster_link import DriverProcess
 from profiler.codec import NotARun
 from profiler.grid import Cell
 from profiler.plausible import printable
-from profiler.run import from_json
+from profiler.run_document import from_json
 from profiler.store import StoreError, require_writable, save
 from profiler.timeout import require_possible_timeout
 from profiler.turns import Turns

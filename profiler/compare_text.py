@@ -9,7 +9,8 @@ from typing import Any
 from profiler.codec import encode
 from profiler.compare import Compared
 from profiler.compare_limits import Check
-from profiler.run import FORMAT_VERSION, Measurement, Run
+from profiler.run import Measurement, Run
+from profiler.run_document import FORMAT_VERSION
 
 SIDES = ("before", "after")
 PARTS = ("value", "source", "p20", "p80", "note")

@@ -12,7 +12,7 @@ from profiler.ncu_import import Asked, imported
 from profiler.ncu_page import MAX_BYTES, read
 from profiler.output import put, require_place
 from profiler.problem_options import Causal, KvHeads, SeqLenKv, Window, problem_of
-from profiler.run import to_json
+from profiler.run_document import to_json
 from profiler.show import runs_table
 from profiler.store import StoreError, save, shown_path
 

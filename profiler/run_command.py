@@ -35,7 +35,8 @@ from profiler.problem_options import (
     Window,
     problem_of,
 )
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from profiler.show import runs_table
 from profiler.stopped import STOPPED
 from profiler.store import StoreError, load, require_writable, runs_folder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from profiler.codec import NotARun
-from profiler.run import MAX_FILE_BYTES
+from profiler.run_document import MAX_FILE_BYTES
 from profiler.store import StoreError, load, printable_name, require_text_name
 
 UNLISTED = "It can be opened, but not listed; please report this line."

@@ -12,7 +12,8 @@ from kernels.base import all_kernels
 from kernels.own import SPELLING
 from profiler.codec import decode
 from profiler.plausible import CREATED, LARGEST, MAX_RUN_SECONDS, MAX_TEXT, SHORTEST_SECONDS, SMALLEST, UNIT_OF_NAME
-from profiler.run import FORMAT_VERSION, TRUST
+from profiler.run import TRUST
+from profiler.run_document import FORMAT_VERSION
 from profiler.run_files import RunFile, batches, contents, is_refused, why_not
 from profiler.strict_json import once
 from profiler.workload import Workload

@@ -13,7 +13,8 @@ from typing import IO
 
 from profiler.codec import NotARun
 from profiler.plausible import printable
-from profiler.run import MAX_FILE_BYTES, Measurement, Run, from_json, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import MAX_FILE_BYTES, from_json, to_json
 
 ROOM_BYTES = 2**20  # of a usual Run
 ABANDONED_SECONDS = 3_600.0

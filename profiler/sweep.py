@@ -20,7 +20,7 @@ from profiler.catalogue import catalogue
 from profiler.codec import NotARun, decode, encode
 from profiler.grid import MAX_CELLS, Cell, Grid, read_axes
 from profiler.plausible import CREATED, printable
-from profiler.run import MAX_FILE_BYTES
+from profiler.run_document import MAX_FILE_BYTES
 from profiler.store import (
     StoreError,
     printable_name,

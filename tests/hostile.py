@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from profiler.run import LaunchedKernel, LaunchSpan, Run, Series, from_json, to_document
+from profiler.run import LaunchedKernel, LaunchSpan, Run, Series
+from profiler.run_document import from_json, to_document
 from tests import fake_memory
 from tests.fake_runs import SMALL, cpu_run, flash_run, naive_run
 

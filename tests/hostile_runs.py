@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from profiler.codec import NotARun
-from profiler.run import LaunchedKernel, Measurement, Run, Series, from_json, to_json
+from profiler.run import LaunchedKernel, Measurement, Run, Series
+from profiler.run_document import from_json, to_json
 from tests import fake_memory
 from tests.fake_runs import sampled_naive_run
 

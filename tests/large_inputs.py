@@ -23,7 +23,7 @@ from profiler.ncu_csv import NcuError, parse
 from profiler.ncu_import import Asked, imported
 from profiler.ncu_page import read
 from profiler.project import FILE, read_project
-from profiler.run import MAX_FILE_BYTES, from_json, to_document
+from profiler.run_document import MAX_FILE_BYTES, from_json, to_document
 from profiler.store import StoreError, load
 from profiler.sweep import PLAN, read_plan
 from tests.fake_runs import SMALL, SMALL_TILE, flash_run, naive_run

@@ -18,7 +18,8 @@ from app.resample import resample
 from app.sampled import MOST_BINS, Sampled, drawn, sampled
 from app.selection import compare
 from app.style import DARK, LIGHT, Theme
-from profiler.run import LaunchSpan, Measurement, Run, Series, from_json, to_json
+from profiler.run import LaunchSpan, Measurement, Run, Series
+from profiler.run_document import from_json, to_json
 from tests import fake_runs
 
 NAMES = ("hbm_read_bytes_per_second", "hbm_write_bytes_per_second", "l2_sm_bytes_per_second")

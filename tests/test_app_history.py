@@ -11,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 from app import history, saved_sweeps
 from app.history import Entry, Wanted, load_entries, newest_request, read_folder, table_of
 from app.recorded import describe
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from profiler.store import load, save
 from tests.fake_runs import PROBLEM, SMALL, cpu_run, flash_run, naive_run
 

@@ -37,7 +37,8 @@ from profiler.grid import Grid
 from profiler.measure import measure
 from profiler.memory_model import peak_tensors
 from profiler.resources import Configuration
-from profiler.run import Measurement, Run, from_json, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import from_json, to_json
 from profiler.store import save
 from profiler.workload import Workload, workloads
 from profiler.wrong_output import ERRORS, is_finite, is_wrong, why_wrong

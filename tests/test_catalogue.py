@@ -16,7 +16,8 @@ from profiler import catalogue as catalogue_module
 from profiler import run_index, run_rows
 from profiler.catalogue import UnusableFilter, catalogue, count
 from profiler.codec import NotARun
-from profiler.run import HALVES, MAX_FILE_BYTES, MEASURED, Measurement, Run, to_document, to_json
+from profiler.run import HALVES, MEASURED, Measurement, Run
+from profiler.run_document import MAX_FILE_BYTES, to_document, to_json
 from profiler.run_files import RunFile
 from profiler.run_index import index_path
 from profiler.store import list_runs, load, save

@@ -15,7 +15,8 @@ from profiler import __main__ as cli
 from profiler import diagnosis, run_command
 from profiler.counter import all_counters
 from profiler.device import why_no_gpu
-from profiler.run import Measurement, from_json
+from profiler.run import Measurement
+from profiler.run_document import from_json
 from profiler.store import list_runs, load, save
 from profiler.worker import Worker
 from tests.command_line import Answer, Command, answer_to

@@ -20,7 +20,8 @@ from profiler import cluster, cluster_link
 from profiler.cluster import RayCluster
 from profiler.codec import encode
 from profiler.grid import Grid, read_axes
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from profiler.store import StoreError, load
 from profiler.sweep import Sweep, create, open_sweep
 from profiler.sweep_job import LocalDevices, SweepJob

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from profiler.limit_option import limits, spelled
-from profiler.run import Measurement, Run, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import to_json
 from profiler.show import spell
 from tests.command_line import Answer, Command, answer_to
 from tests.fake_runs import PROBLEM, flash_run, naive_run

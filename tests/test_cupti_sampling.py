@@ -30,7 +30,8 @@ from profiler.cupti.library import CuptiError, find
 from profiler.cupti.sampling import PmSampler, Samples
 from profiler.gpu_clock import GpuClock
 from profiler.nvml import NoGpu
-from profiler.run import DeviceInfo, LaunchSpan, Run, from_json, to_json
+from profiler.run import DeviceInfo, LaunchSpan, Run
+from profiler.run_document import from_json, to_json
 from profiler.workload import workloads
 from tests.fake_runs import H200, naive_run
 from tests.sampled_gpu import (

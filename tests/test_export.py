@@ -16,7 +16,8 @@ from profiler.export import export
 from profiler.grid import Grid
 from profiler.list_command import MOST_FAULTS, files_of
 from profiler.measured_rows import IMPOSSIBLE
-from profiler.run import Measurement, to_document
+from profiler.run import Measurement
+from profiler.run_document import to_document
 from profiler.store import StoreError, save, write_atomically
 from profiler.sweep import create
 from tests.command_line import Answer, Command, answer_to

@@ -25,7 +25,7 @@ from profiler.compile_pool import known
 from profiler.device import cpu_device
 from profiler.diagnosis import Answer as Told
 from profiler.diagnosis import Diagnosis, Fact
-from profiler.run import to_json
+from profiler.run_document import to_json
 from profiler.sweep_job import LocalDevices
 from profiler.timeout import require_possible_timeout
 from profiler.worker import JobStatus

@@ -13,7 +13,7 @@ from profiler.cupti.host import TrafficMetrics
 from profiler.ncu_csv import NcuError, parse
 from profiler.ncu_import import Asked, imported
 from profiler.ncu_page import BYTES, SECONDS, SECTORS, read
-from profiler.run import from_json, to_json
+from profiler.run_document import from_json, to_json
 from tests.hostile import HOSTILE_TEXTS, MOST_LETTERS, Long, changed_bytes, often, quickly, require_sentence
 
 DATA = Path(__file__).parent / "data"

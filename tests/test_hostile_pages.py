@@ -23,7 +23,8 @@ from kernels.problem import Refused
 from profiler.codec import NotARun
 from profiler.compare import compare
 from profiler.notebook import card, line
-from profiler.run import Run, from_json, to_document
+from profiler.run import Run
+from profiler.run_document import from_json, to_document
 from tests.fake_runs import naive_run
 from tests.hostile import PRINTABLE, documents, full_run, often, places, quickly, require_sentence, seldom
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiler.catalogue import catalogue
 from profiler.codec import DTYPES, NotARun, PackedArray
-from profiler.run import from_json, to_document, to_json
+from profiler.run_document import from_json, to_document, to_json
 from profiler.store import load
 from tests.fake_runs import cpu_run, naive_run
 from tests.hostile import (

@@ -14,7 +14,7 @@ from profiler.admission import admit, needs
 from profiler.codec import NotARun, decode, encode
 from profiler.device import GPUS, cpu_device
 from profiler.measure import measure
-from profiler.run import from_json, to_json
+from profiler.run_document import from_json, to_json
 from profiler.workload import LADDER, TraceRequest, Workload
 from tests.attention_cases import ALLOWED
 from tests.hostile import ANYTHING, HOSTILE_TEXTS, often, quickly, require_sentence, spelled

@@ -17,7 +17,8 @@ from profiler.counter import Counter, Reading, Unavailable, all_counters
 from profiler.device import cpu_device
 from profiler.measure import measure
 from profiler.memory_trace import MemoryEvent, MemoryTrace
-from profiler.run import Measurement, Run, from_json, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import from_json, to_json
 from profiler.tile_trace import traced_accesses
 from profiler.workload import TraceRequest, Workload
 

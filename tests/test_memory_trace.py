@@ -19,7 +19,8 @@ from profiler.device import cpu_device
 from profiler.memory_names import Known, named
 from profiler.memory_recorder import MOST_ENTRIES, NotRecorded, read_snapshot, recording
 from profiler.memory_trace import MOST_EVENTS, MemoryEvent, MemoryTrace
-from profiler.run import DeviceInfo, from_json, to_document, to_json
+from profiler.run import DeviceInfo
+from profiler.run_document import from_json, to_document, to_json
 from profiler.store import readable
 from profiler.workload import Workload
 from tests import fake_memory

@@ -19,7 +19,8 @@ from profiler.codec import NotARun
 from profiler.compare import compare
 from profiler.ncu_import import Asked, imported
 from profiler.ncu_page import MAX_BYTES, read
-from profiler.run import Run, from_json, to_json
+from profiler.run import Run
+from profiler.run_document import from_json, to_json
 from profiler.store import list_runs
 from tests.command_line import Answer, Command, answer_to
 from tests.fake_runs import PROBLEM, flash_run

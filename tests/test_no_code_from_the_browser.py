@@ -14,7 +14,8 @@ from app import block_jobs
 from app.doctor_table import Checkup
 from app.registry import all_views
 from kernels.own import is_own
-from profiler.run import Run, from_json, to_json
+from profiler.run import Run
+from profiler.run_document import from_json, to_json
 from profiler.sweep_job import SweepJob
 from tests.fake_runs import H200, THIS_CPU, cpu_run, flash_run
 from tests.test_app_main import MAIN, FakeJob, FakeWorker, field_of, gpus, open_app, worker

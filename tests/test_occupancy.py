@@ -19,7 +19,8 @@ from profiler.occupancy import (
     occupancy_of,
     waves_of,
 )
-from profiler.run import DeviceInfo, from_json
+from profiler.run import DeviceInfo
+from profiler.run_document import from_json
 from profiler.target import GpuTarget, gpu_target, target_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -4,7 +4,7 @@ from io import BytesIO
 
 from streamlit.testing.v1 import AppTest
 
-from profiler.run import to_json
+from profiler.run_document import to_json
 from tests.fake_runs import flash_run
 
 

@@ -22,7 +22,8 @@ from profiler.codec import NotARun
 from profiler.device import cpu_device
 from profiler.measure import measure
 from profiler.own_kernel import OWN_WORK, completed, why_spoiled
-from profiler.run import Measurement, Run, from_json, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import from_json, to_json
 from profiler.workload import CPU, Workload, workloads
 from tests.fake_runs import cpu_run
 

@@ -29,7 +29,8 @@ from kernels.walk import Walk
 from profiler.codec import NotARun
 from profiler.device import cpu_device
 from profiler.measure import measure
-from profiler.run import Run, from_json, to_json
+from profiler.run import Run
+from profiler.run_document import from_json, to_json
 from profiler.workload import TraceRequest, Workload
 from tests import fake_timelines
 

@@ -10,7 +10,7 @@ import pytest
 from kernels.problem import Refused
 from profiler.codec import NotARun, decode, encode
 from profiler.grid import Grid
-from profiler.run import from_json, to_json
+from profiler.run_document import from_json, to_json
 from profiler.store import StoreError, load, save
 from profiler.sweep import FAILED, PLAN, Plan, create, open_sweep, read_plan
 from tests.fake_audits import h200_audit

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from profiler.codec import NotARun, PackedArray, encode
-from profiler.run import DeviceInfo, LaunchSpan, Measurement, from_json, to_document, to_json
+from profiler.run import DeviceInfo, LaunchSpan, Measurement
+from profiler.run_document import from_json, to_document, to_json
 from tests.fake_runs import flash_run, naive_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

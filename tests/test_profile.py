@@ -23,7 +23,8 @@ from profiler.device import cpu_device
 from profiler.in_process import GIVEN, problem_of
 from profiler.notebook import card, sentence
 from profiler.own_kernel import why_spoiled
-from profiler.run import Measurement, Run, from_json, to_json
+from profiler.run import Measurement, Run
+from profiler.run_document import from_json, to_json
 from profiler.workload import CPU, Workload
 from tests.fake_runs import cpu_run, flash_run, naive_run
 

@@ -25,7 +25,8 @@ from app.report import FORMATS
 from app.report_parts import LISTED_AS_MEASUREMENTS
 from app.style import DARK, LIGHT
 from kernels.problem import Refused
-from profiler.run import Measurement, Run, Series, from_json, to_json
+from profiler.run import Measurement, Run, Series
+from profiler.run_document import from_json, to_json
 from tests.fake_runs import NO_COUNTERS, cpu_run, flash_run, naive_run
 
 if TYPE_CHECKING:

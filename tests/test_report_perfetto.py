@@ -12,7 +12,8 @@ from app.perfetto_slices import lane_slices
 from app.report import FORMATS
 from app.report_perfetto import MOST_EVENTS
 from kernels.problem import AttentionProblem, Refused, TileConfig
-from profiler.run import LaunchSpan, Run, Series, from_json
+from profiler.run import LaunchSpan, Run, Series
+from profiler.run_document import from_json
 from profiler.workload import Workload
 from tests import fake_runs
 from tests.fake_timelines import scheduled, traced

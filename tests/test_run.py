@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
-from profiler import run as run_module
+from profiler import run_document as run_module
 from profiler.codec import NotARun
-from profiler.run import (
-    LaunchedKernel,
-    LaunchSpan,
-    Measurement,
-    Run,
-    Series,
-    from_json,
-    spread_of,
-    to_document,
-    to_json,
-)
+from profiler.run import LaunchedKernel, LaunchSpan, Measurement, Run, Series, spread_of
+from profiler.run_document import from_json, to_document, to_json
 from profiler.workload import LADDER
 from tests.fake_runs import SMALL, cpu_run, flash_run, naive_run
 

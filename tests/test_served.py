@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from profiler.run import MAX_FILE_BYTES
+from profiler.run_document import MAX_FILE_BYTES
 from tests.served import ESTABLISHED, LISTEN, ROOT, Served, served, session, upload, xsrf
 
 PASSWORD = "a password for the tests"

@@ -14,7 +14,8 @@ import pytest
 
 from profiler import store
 from profiler.codec import NotARun
-from profiler.run import MAX_FILE_BYTES, LaunchedKernel, Measurement
+from profiler.run import LaunchedKernel, Measurement
+from profiler.run_document import MAX_FILE_BYTES
 from profiler.store import (
     StoreError,
     list_runs,

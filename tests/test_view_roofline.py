@@ -17,7 +17,8 @@ from app.roofs import machines
 from app.style import DARK, LIGHT
 from app.views import roofline
 from kernels.problem import AttentionProblem
-from profiler.run import Measurement, Run, from_json
+from profiler.run import Measurement, Run
+from profiler.run_document import from_json
 from profiler.workload import Workload
 from tests.fake_runs import H200, cpu_run, flash_run, naive_run
 

@@ -19,7 +19,8 @@ from app.selection import MAX_COMPARED, names
 from app.style import SOURCE_BADGE, error, seconds, traffic
 from kernels.problem import LINEAR, AttentionProblem, TileConfig
 from profiler.plausible import printable
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from profiler.store import runs_folder
 
 TITLE = "Runs"

@@ -11,7 +11,8 @@ from app.compare_report import html as comparison
 from app.registry import all_views
 from app.report import FORMATS
 from profiler.compare import compare
-from profiler.run import Run, to_json
+from profiler.run import Run
+from profiler.run_document import to_json
 from tests.browser.conftest import IDLE, Dashboard
 from tests.fake_runs import cpu_run
 from tests.hostile_runs import MADE_OF_MARKUP, SCRIPT_RAN, hostile_runs, seen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.server import Server, is_alive
-from profiler.run import from_json
+from profiler.run_document import from_json
 from tests.browser.conftest import IDLE
 from tests.browser.test_block_sizes import choose_tiles
 from tests.browser.test_main_paths import RUN, fill, go_to, settle

@@ -14,7 +14,7 @@ import pytest
 
 from app.presets import LADDER
 from app.registry import all_views
-from profiler.run import from_json
+from profiler.run_document import from_json
 from tests.browser.conftest import IDLE, Dashboard
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from profiler.run import from_json, to_json
+from profiler.run_document import from_json, to_json
 from tests.browser.conftest import IDLE
 from tests.fake_runs import cpu_run
 from tests.served import Served, served
