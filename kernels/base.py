@@ -59,10 +59,10 @@ class AttentionKernel:
     inputs and O not included. cut(problem, tile) is the tile as the kernel uses it: what it leaves no choice about is
     set. refuse(problem, tile, gpu) raises Refused for what this kernel cannot run; `gpu` is None on the CPU, where
     Triton kernels are interpreted. why_not_on(gpu) is the sentence with which it refuses everything there, and it is
-    not offered; empty where something may run. refuse_problem(problem) raises Refused for what no device runs.
-    refuse_shared_memory does the same for the bytes of shared memory that
-    `shared_memory` gives; None for kernels that do not tell. A Triton kernel's other half offers
-    launches(problem, tile), the kernels.launching.TritonLaunch of each launch, the main one first.
+    not offered; empty where something may run. refuse_problem(problem) raises Refused for what no device runs, and
+    refuse_shared_memory for the bytes of shared memory that `shared_memory` gives; None for kernels that do not tell. A
+    Triton kernel's other half offers launches(problem, tile), the kernels.launching.TritonLaunch of each launch, the
+    main one first.
 
     A folder offers one kernel or several: the forward is kernels.<folder>.kernel.<entry>.
     """

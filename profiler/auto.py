@@ -71,29 +71,6 @@ def choose(problem: AttentionProblem, device: DeviceInfo) -> Choice:
     raise Refused(f"auto knows no kernel that runs {problem.label} on {device.name}; choose one by its name.")
 
 
-def asked(
-    kernels: tuple[str, ...],
-    problem: AttentionProblem,
-    tile: TileConfig,
-    device: str,
-    how: How,
-    orders: tuple[str, ...] = (),
-    facts: Callable[[str], DeviceInfo] | None = None,
-) -> tuple[tuple[Workload, ...], str]:
-    """As profiler.workload.workloads, where KERNEL may stand among the kernels, and what it chose, as a sentence.
-
-    `how` is what workloads takes between the device and the orders; the choice comes last, in the order that its tile
-    was measured with. `facts` are those of a device by its name; NVML's without it. Raises Refused.
-    """
-    if KERNEL not in kernels:
-        return workloads(kernels, problem, tile, device, *how, orders), ""
-    choice = choose(problem, (facts or facts_of)(device))
-    named = tuple(name for name in kernels if name != KERNEL)
-    chosen = workloads((choice.kernel,), problem, tile_for(choice, problem) or tile, device, *how)
-    others = workloads(named, problem, tile, device, *how, orders) if named else ()
-    return tuple(dict.fromkeys((*others, *chosen))), sentence(choice)
-
-
 def facts_of(device: str) -> DeviceInfo:
     """What is known of a device of this machine by its name. Raises Refused where there is none of it."""
     if device == CPU:
@@ -102,6 +79,29 @@ def facts_of(device: str) -> DeviceInfo:
         if found.device == device:
             return found
     raise Refused(f"There is no GPU {device} here; choose device cpu.")
+
+
+def asked(
+    kernels: tuple[str, ...],
+    problem: AttentionProblem,
+    tile: TileConfig,
+    device: str,
+    how: How,
+    orders: tuple[str, ...] = (),
+    facts: Callable[[str], DeviceInfo] = facts_of,
+) -> tuple[tuple[Workload, ...], str]:
+    """As profiler.workload.workloads, where KERNEL may stand among the kernels, and what it chose, as a sentence.
+
+    `how` is what workloads takes between the device and the orders; the choice comes last, in the order that its tile
+    was measured with. `facts` tells those of a device by its name. Raises Refused.
+    """
+    if KERNEL not in kernels:
+        return workloads(kernels, problem, tile, device, *how, orders), ""
+    choice = choose(problem, facts(device))
+    named = tuple(name for name in kernels if name != KERNEL)
+    chosen = workloads((choice.kernel,), problem, tile_for(choice, problem) or tile, device, *how)
+    others = workloads(named, problem, tile, device, *how, orders) if named else ()
+    return tuple(dict.fromkeys((*others, *chosen))), sentence(choice)
 
 
 def sentence(choice: Choice) -> str:
