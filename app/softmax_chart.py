@@ -12,6 +12,7 @@ MOST_MARKERS = 160
 MOST_BARS = 400
 MOST_NAMED = 6  # states whose beginnings have room for a label
 MAP_ROWS, MAP_COLUMNS = 256, 512
+FEW_ROWS = 6
 PANELS = (
     ("m", "m  running maximum"),
     ("l", "l  running sum"),
@@ -152,14 +153,11 @@ def over_rows(values: Floats, name: str, row_start: int, marks: tuple[int, int |
     figure.add_hline(row, line={"color": theme.ink, "width": 1, "dash": "dot"})
     if kv_tile is not None:
         figure.add_vline(kv_tile, line={"color": theme.ink, "width": 1, "dash": "dot"})
-    stop = row_start + len(values)
     ends = [-0.5, values.shape[1] - 0.5]
     figure.update_xaxes(
         title_text="KV tile", range=ends, showgrid=False, zeroline=False, fixedrange=True, tickformat=",d"
     )
-    figure.update_yaxes(
-        title_text="row", range=[stop - 0.5, row_start - 0.5], showgrid=False, fixedrange=True, tickformat=",d"
-    )
+    _count_rows(figure, row_start, len(values))
     return figure
 
 
@@ -184,8 +182,13 @@ def accumulator(acc: NDArray[np.float64], first_row: int, row: int, theme: Theme
     if first_row <= row < first_row + len(acc):
         figure.add_hline(row, line={"color": theme.ink, "width": 1, "dash": "dot"})
     figure.update_xaxes(title_text="column of head_dim", showgrid=False, zeroline=False, fixedrange=True)
-    figure.update_yaxes(
-        title_text="row", range=[first_row + len(acc) - 0.5, first_row - 0.5], showgrid=False, zeroline=False,
-        fixedrange=True, tickformat=",d",
-    )  # fmt: skip
+    _count_rows(figure, first_row, len(acc))
     return figure
+
+
+def _count_rows(figure: go.Figure, first: int, count: int) -> None:
+    """The axis along rows, the first on top; of few rows each has a tick: Plotly's own would tell one several times."""
+    ends, step = [first + count - 0.5, first - 0.5], 1 if count <= FEW_ROWS else None
+    figure.update_yaxes(
+        title_text="row", range=ends, dtick=step, showgrid=False, zeroline=False, fixedrange=True, tickformat=",d"
+    )

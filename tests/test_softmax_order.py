@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app import softmax_differences, softmax_moves, softmax_pages
-from app.softmax_chart import row_panels
+from app.softmax_chart import accumulator, row_panels
 from app.style import LIGHT
 from tests.softmax_traces import recorded, shared_walk, walk_of
 
@@ -112,3 +112,10 @@ def test_rows_that_see_nothing_have_no_difference() -> None:
     table = softmax_differences.table(found, found.row(0))
     assert table.rows[0] == ("m, relative", "–", "–", "–", "–") and table.reasons[0][1]
     assert softmax_differences.places(found) == {}
+
+
+@pytest.mark.parametrize(("rows", "step"), [(1, 1), (6, 1), (7, None), (64, None)])
+def test_no_row_is_told_twice_at_the_axis(rows: int, step: int | None) -> None:
+    """Plotly puts ticks at halves where there is room, and without decimals two of them are the same number."""
+    axis = accumulator(np.ones((rows, 4)), 8, 8, LIGHT).layout.yaxis
+    assert (axis.dtick, tuple(axis.range)) == (step, (7.5 + rows, 7.5))
