@@ -1,13 +1,16 @@
-"""Prints what each order of flash, and cuDNN, read from HBM at long sequences, as a multiple of Q + K + V.
+"""Prints what each order of a kernel, and cuDNN, read from HBM at long sequences, as a multiple of Q + K + V.
 
-python -m benchmarks.long_orders [FOLDER]     needs a GPU; the Runs are saved in FOLDER if it is named
+python -m benchmarks.long_orders [--kernel flash_ws --kernel flash] [--save FOLDER]     needs a GPU
 """
 
 import os
-import sys
 import tempfile
+from contextlib import ExitStack
 from itertools import product
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -19,23 +22,29 @@ from profiler.worker import Worker
 from profiler.workload import Workload, workloads
 
 DEVICE = "cuda:0"
+REFERENCE = "cudnn"
 TILE = TileConfig(128, 128, 8, 3)
 PROBLEMS = (
     (AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16"), (LINEAR, SAWTOOTH)),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16"), (LINEAR, SAWTOOTH)),
     (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
     (AttentionProblem(1, 1, 1, 262144, 262144, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 256, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
 )
 TIMES = 2  # a figure seen once is noise
 
 
-def main() -> None:
+def main(
+    kernel: Annotated[list[str] | None, typer.Option(help="Kernels that have orders, flash if none is named.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Folder that keeps the Runs.")] = None,
+) -> None:
     """Every problem in every order and by cuDNN, twice."""
-    with tempfile.TemporaryDirectory() as scratch:
-        os.environ["BYTESCOPE_RUNS"] = sys.argv[1] if len(sys.argv) > 1 else scratch
+    with ExitStack() as stack:
+        os.environ["BYTESCOPE_RUNS"] = str(save or stack.enter_context(tempfile.TemporaryDirectory()))
         worker = Worker(DEVICE)
         table = Table("problem", "kernel", "HBM read, GB", "of Q + K + V", "HBM write, GB", "L2↔SM, GB", "ms")
         for (problem, orders), _ in product(PROBLEMS, range(TIMES)):
-            for workload in _workloads(problem, orders):
+            for workload in _workloads(tuple(kernel or ("flash",)), problem, orders):
                 status = worker.submit((workload,)).wait()
                 if status.state != "done":
                     table.add_row(problem.label, _name(workload), status.error[:80])
@@ -47,11 +56,13 @@ def main() -> None:
         Console(width=150).print(table)
 
 
-def _workloads(problem: AttentionProblem, orders: tuple[str, ...]) -> list[Workload]:
-    tiles = [TileConfig(TILE.BLOCK_M, TILE.BLOCK_N, TILE.num_warps, TILE.num_stages, order) for order in orders]
-    found = [one for tile in tiles for one in workloads(("flash",), problem, tile, DEVICE, repeats=5)]
-    if "cudnn" in all_kernels():
-        found += workloads(("cudnn",), problem, TILE, DEVICE, repeats=5)
+def _workloads(kernels: tuple[str, ...], problem: AttentionProblem, orders: tuple[str, ...]) -> list[Workload]:
+    found = []
+    if REFERENCE in all_kernels():
+        found += workloads((REFERENCE,), problem, TILE, DEVICE, trace=None)
+    for name in kernels:
+        taken = [order for order in orders if order in all_kernels()[name].orders]
+        found += workloads((name,), problem, TILE, DEVICE, trace=None, orders=tuple(taken))
     return found
 
 
@@ -74,4 +85,4 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -87,6 +87,24 @@ def test_longest_first_by_hand() -> None:
     assert [walk.tile_of(number, 0) for number in order[:4]] == [(2, 2), (2, 2), (2, 2), (1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "keys", "head_dim", "section"),
+    [
+        (16, 16, 16_384, 128, 4),
+        (16, 16, 32_768, 128, 2),
+        (6, 6, 32_768, 64, 3),
+        (2, 2, 131_072, 128, 1),
+        (3, 1, 8, 64, 3),
+    ],
+)
+def test_a_section_is_of_heads_whose_k_and_v_stay_in_l2(
+    heads: int, kv_heads: int, keys: int, head_dim: int, section: int
+) -> None:
+    """K and V of 16,384 keys of 128 are 8 MiB in bfloat16, and 32 MiB are allowed."""
+    problem = AttentionProblem(1, heads, kv_heads, keys, keys, head_dim, "bfloat16", causal=True)
+    assert walk_of(KERNEL, problem, TileConfig(order=LONGEST_FIRST)).section == section
+
+
 def test_sawtooth_by_hand() -> None:
     """Four Q tiles in waves of two: programs 0 and 1 fall, 2 and 3 rise."""
     plan = KERNEL.schedule(AttentionProblem(1, 1, 1, 512, 384, 128), TileConfig(order=SAWTOOTH)).with_wave(2)

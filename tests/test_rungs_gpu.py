@@ -1,5 +1,6 @@
 """Flash by TMA and warp-specialised on a real GPU: bytes by counters, times, and inputs of any magnitude."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from kernels.base import all_kernels
 from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, Refused, TileConfig
+from kernels.reference import reference
 from profiler.bench import Bench
 from profiler.child import admit_all, describe
 from profiler.counters import cupti_range
@@ -28,6 +30,22 @@ SHAPES = [
     AttentionProblem(2, 6, 3, 77, 513, 80, "float16"),
     AttentionProblem(1, 4, 2, 400, 300, 64, "bfloat16", causal=True),
 ]
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+HARD: dict[str, Callable[[Tensors], Tensors]] = {
+    "random": lambda qkv: qkv,
+    "one key has nearly all of the weight": lambda qkv: (qkv[0] * 30, qkv[1], qkv[2]),
+    "all keys have nearly the same": lambda qkv: (qkv[0] / 1000, qkv[1], qkv[2]),
+    "only negative scores": lambda qkv: (qkv[0].abs(), -qkv[1].abs(), qkv[2]),
+    "scores far below a finite minus infinity": lambda qkv: (qkv[0].abs() * 200, -qkv[1].abs() * 200, qkv[2]),
+    "values of one sign": lambda qkv: (qkv[0], qkv[1], qkv[2].abs() + 1),
+    "a few outlying channels": lambda qkv: (_with_outliers(qkv[0]), _with_outliers(qkv[1]), qkv[2]),
+}
+
+
+def _with_outliers(tensor: torch.Tensor) -> torch.Tensor:
+    """Every sixteenth channel sixteen times as large, as trained models have them."""
+    tensor[..., ::16] *= 16
+    return tensor
 
 
 def taken(kernel: str, problem: AttentionProblem, tile: TileConfig = TILE) -> Workload:
@@ -67,6 +85,24 @@ def test_scores_of_any_magnitude(kernel: str, size: float, dtype: str) -> None:
     output = all_kernels()[kernel].forward(q, k, v, problem, work.tile)
     expected = v[:, :, [3, 200]].double().mean(2, keepdim=True).expand(output.o.shape)
     torch.testing.assert_close(output.o.double(), expected, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("inputs", HARD)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: bool, inputs: str) -> None:
+    """Of the fastest rung, against float64, by a tenth at most."""
+    problem = AttentionProblem(1, 4, 2, 2048, 2048, head_dim, dtype, causal=causal)
+    work = taken("flash_ws", problem)
+    q, k, v = HARD[inputs](draw(problem, GPU))
+    exact, _ = reference(q, k, v, problem)
+    found = {}
+    for name in ("flash_ws", "cudnn"):
+        o = all_kernels()[name].forward(q, k, v, problem, work.tile, finite=True).o
+        found[name] = float((o.double() - exact).norm() / exact.norm())
+    print(f"ERRORS {problem.label} {inputs}: {found['flash_ws']:.6f} {found['cudnn']:.6f}")
+    assert 0 < found["flash_ws"] <= 1.1 * found["cudnn"], found
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -22,6 +22,7 @@ STAGES = {64: 2, 128: 2, 256: 2}
 MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
 BACKWARD_STAGES = 3  # tiles of Q and of dO at once
 MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
+SECTION_BYTES = 2**25  # of their K and V at most, all of which stay in L2 while the section is at work
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
@@ -65,10 +66,17 @@ def shares_p(tile: TileConfig) -> bool:
 
 
 def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many (batch, head) are launched side by side: 1 in orders other than longest_first."""
+    """How many (batch, head) are launched side by side: 1 in orders other than longest_first, and with long K and V.
+
+    Where these do not stay in L2 together, so many programs at once on one head read them for each other; on two heads,
+    half as many would.
+    """
     if tile.order != LONGEST_FIRST:
         return 1
-    return next(size for size in range(MOST_SIDE_BY_SIDE, 0, -1) if problem.batch * problem.heads % size == 0)
+    size, copies = problem.tensor_bytes, problem.batch * problem.heads
+    each = (size["k"] + size["v"]) // (problem.batch * problem.kv_heads)
+    fitting = max(1, min(MOST_SIDE_BY_SIDE, SECTION_BYTES // each))
+    return next(number for number in range(fitting, 0, -1) if copies % number == 0)
 
 
 def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
