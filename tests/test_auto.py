@@ -138,7 +138,7 @@ def test_with_a_backward_pass_only_what_has_one_is_chosen() -> None:
 
 @pytest.mark.parametrize("kept", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
 def test_each_kept_table_is_of_problems_that_its_gpu_runs(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One choice for each problem that the benchmark measures, each chosen for its own problem, with the tile as cut."""
+    """One choice for each problem that the benchmark measures, chosen for its own problem, with the tile as cut."""
     monkeypatch.setattr(auto, "FOLDER", kept.parent)
     auto.tables.cache_clear()
     (table,) = (table for name, table in auto.tables().items() if name.lower().replace(" ", "_") == kept.stem)
