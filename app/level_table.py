@@ -30,6 +30,7 @@ MEANING = {
     "dk": "the gradient of K",
     "dv": "the gradient of V",
     "delta": "rowsum(dO ∘ O) of each query, for the backward pass",
+    "lse_delta": "LSE · log2 e and delta of each query, by Q tiles, for the backward pass",
     "dq_sum": "dQ in float32, to which each KV tile's program adds its share",
 }
 ALONE = "No two programs of this launch read the same K and V: there is nothing to share."

@@ -14,7 +14,7 @@ from kernels.problem import (
 from kernels.row_walk import RowWalk
 from kernels.schedule import Schedule
 from kernels.sectors import whole_sectors
-from kernels.streamed_q import backward_temporaries, with_backward
+from kernels.streamed_q import backward_launches, backward_temporaries, with_backward
 from kernels.tile_grid import TileGrid
 
 ORDERS = (LINEAR, SAWTOOTH, LONGEST_FIRST)
@@ -33,7 +33,7 @@ def streamed_kv(kernel: str, problem: AttentionProblem, tile: TileConfig) -> Sch
     stages = tile.num_stages
     streams = f"one step, {stages} in flight" if stages > 1 else "one step"
     held = tiled(problem, tile.BLOCK_M, tile.BLOCK_N, "all steps", streams, "all steps")
-    return with_backward(kernel, walk, held, tile)
+    return with_backward(kernel, walk, held, backward_launches(problem, tile))
 
 
 def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:

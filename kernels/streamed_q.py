@@ -32,14 +32,14 @@ def turned(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     return replace(tile, BLOCK_M=min(tile.BLOCK_N, most_queries), BLOCK_N=keys, num_warps=warps)
 
 
-def with_backward(kernel: str, walk: RowWalk, on_chip: tuple[Held, ...], tile: TileConfig) -> Schedule:
-    """The schedule of a kernel whose forward pass is one launch of its name, followed by this backward pass."""
+def with_backward(kernel: str, walk: RowWalk, on_chip: tuple[Held, ...], backward: tuple[Launch, ...]) -> Schedule:
+    """The schedule of a kernel whose forward pass is one launch of its name, followed by those of its backward pass."""
     problem = walk.grid.problem
     forward = replace(
         Launch.of_walk(kernel, walk, on_chip),
         flops=4 * problem.batch * problem.heads * walk.scores * problem.head_dim,
     )
-    return Schedule(kernel, problem, (forward, *backward_launches(problem, tile)))
+    return Schedule(kernel, problem, (forward, *backward))
 
 
 def backward_launches(problem: AttentionProblem, tile: TileConfig) -> tuple[Launch, ...]:
@@ -52,7 +52,12 @@ def backward_launches(problem: AttentionProblem, tile: TileConfig) -> tuple[Laun
     """
     if not problem.backward:
         return ()
-    size, more, seen = problem.tensor_bytes, backward_temporaries(problem), _seen(problem, tile)
+    tile = turned(problem, tile)
+    size, more, seen = (
+        problem.tensor_bytes,
+        backward_temporaries(problem),
+        seen_by_tiles(problem, tile.BLOCK_M, tile.BLOCK_N),
+    )
     elements = size["q"] // problem.element_bytes
 
     def streamed(whole: int) -> int:
@@ -82,7 +87,7 @@ def backward_temporaries(problem: AttentionProblem) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """Of one (batch, head): tiles visited, the rows of Q in all of them, and their scores, hidden ones included."""
 
     tiles: int
@@ -90,11 +95,11 @@ class _Seen:
     scores: int
 
 
-def _seen(problem: AttentionProblem, tile: TileConfig) -> _Seen:
-    tile = turned(problem, tile)
-    grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
+def seen_by_tiles(problem: AttentionProblem, block_m: int, block_n: int) -> Seen:
+    """What programs visit that keep block_n keys each and stream block_m queries a step."""
+    grid = TileGrid(problem, block_m, block_n)
     walk = ColumnWalk(grid)
-    rows = np.maximum(np.minimum(walk.q_last * tile.BLOCK_M, problem.seq_len_q) - walk.q_first * tile.BLOCK_M, 0)
+    rows = np.maximum(np.minimum(walk.q_last * block_m, problem.seq_len_q) - walk.q_first * block_m, 0)
     kv_tile = np.arange(grid.kv_tiles)
     scores = rows * grid.kv_rows(kv_tile, kv_tile + 1)
-    return _Seen(int(walk.start[-1]), int(rows.sum()), int(scores.sum()))
+    return Seen(int(walk.start[-1]), int(rows.sum()), int(scores.sum()))

@@ -20,7 +20,11 @@ RAGGED = AttentionProblem(1, 4, 2, 1000, 1000, 64, "float16", causal=True, backw
 POINTERS = Configuration("flash", RAGGED, TileConfig(64, 64, 4, 2), (8, 0))
 DESCRIPTORS = Configuration("flash_tma", WIDE, TileConfig(128, 64, 8, 3), (9, 0))
 WIDEST = replace(WIDE, head_dim=256, heads=2, kv_heads=2)
-SPECIALISED = Configuration("flash_ws", WIDEST, cut(WIDEST, TileConfig()), (9, 0))
+WS_WIDEST = Configuration("flash_ws", WIDEST, cut(WIDEST, TileConfig()), (9, 0))
+RAGGED_WIDE = replace(RAGGED, head_dim=80)
+SPECIALISED = [
+    Configuration("flash_ws", problem, cut(problem, TileConfig()), (9, 0)) for problem in (WIDE, RAGGED_WIDE)
+]
 Compiled = dict[Configuration, dict[str, tuple[LaunchResources, str]]]
 
 
@@ -31,7 +35,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BYTESCOPE_CACHE", str(folder))
         patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
-        found = list(compile_all((POINTERS, DESCRIPTORS, SPECIALISED)))
+        found = list(compile_all((POINTERS, DESCRIPTORS, WS_WIDEST, *SPECIALISED)))
         yield {
             one.configuration: {launch.launch: (launch, code_of(one, launch, PTX)) for launch in one.launches}
             for one in found
@@ -62,7 +66,25 @@ def test_hopper_multiplies_by_warp_groups_and_adds_by_tma(compiled: Compiled) ->
 
 def test_the_widest_fits_a_hopper(compiled: Compiled) -> None:
     """K and V [64, 256], three stages of Q and dO [32, 256]: a CTA may have 227 KB, and hardly anything is spilled."""
-    assert list(compiled[SPECIALISED]) == ["flash_ws", "delta", "gradients", "dq"]
-    launch, _ = compiled[SPECIALISED]["gradients"]
+    assert list(compiled[WS_WIDEST]) == ["flash_ws", "delta", "gradients", "dq"]
+    launch, _ = compiled[WS_WIDEST]["gradients"]
     assert (2 * 64 + 4 * 32) * 512 < launch.shared_memory <= 227 * 1024
     assert launch.spill_bytes <= 64 and launch.num_warps == 8
+
+
+@pytest.mark.parametrize(
+    ("configuration", "programs", "spilled"), [*zip(SPECIALISED, (16 * 64, 2 * 8), (64, 120), strict=True)]
+)
+def test_warps_with_tasks(compiled: Compiled, configuration: Configuration, programs: int, spilled: int) -> None:
+    """K and V [128, 128], two stages of Q, dO and rows, two buffers of dS; spills are the address work of masked steps.
+
+    Eight warps that compute, one that copies, and three that Triton adds to it: 12. Adds are four to an instruction.
+    """
+    launch, ptx = compiled[configuration]["gradients"]
+    tiles = (2 * 128 + 2 * 2 * 64) * 256 + 2 * 2 * 64 * 4 + 2 * 128 * 64 * 2
+    assert tiles < launch.shared_memory <= tiles + 1024
+    assert launch.programs == programs and launch.num_warps == 12 and launch.spill_bytes <= spilled
+    assert ptx.count("red.relaxed.gpu.global.add.v4.f32") % 16 == 0 and "atom." not in ptx
+    assert all(compiled[configuration][name][0].spill_bytes == 0 for name in ("delta", "dq"))
+    queries = 16 * 128 if configuration.problem == WIDE else 4 * 16
+    assert compiled[configuration]["delta"][0].programs == compiled[configuration]["dq"][0].programs == queries

@@ -1,5 +1,6 @@
 """The backward pass on a real GPU: gradients at the tiles that are meant for it, memory, launches, speed of its own."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,13 +8,16 @@ import torch
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
-from profiler.bench import Bench
+from profiler.bench import Bench, draw_do
 from profiler.child import admit_all, describe
 from profiler.counters import cuda_events, torch_memory
 from profiler.gradient_accuracy import measure_gradient_errors
 from profiler.memory_model import peak_tensors
 from profiler.workload import Workload
+from tests.attention_cases import draw
 from tests.test_backward import (  # noqa: F401 - collected here once more, with this module's device
+    exact,
+    run,
     test_equals_float64,
     test_hidden_values_never_touch_a_gradient,
     test_strided_views_of_one_fused_tensor,
@@ -33,6 +37,17 @@ SHAPES = [
     AttentionProblem(1, 4, 2, 400, 300, 64, "bfloat16", causal=True, backward=True),
     AttentionProblem(1, 4, 2, 700, 900, 96, "float16", causal=True, window=130, backward=True),
     AttentionProblem(1, 2, 1, 333, 444, 64, "float32", causal=True, backward=True),
+    # One query, one more than a tile of 64, eight heads to one, many heads side by side, queries that see nothing.
+    AttentionProblem(1, 4, 4, 1, 513, 128, "float16", causal=True, backward=True),
+    AttentionProblem(2, 3, 3, 65, 65, 128, "bfloat16", backward=True),
+    AttentionProblem(1, 3, 3, 65, 129, 96, "bfloat16", causal=True, backward=True),
+    AttentionProblem(2, 8, 1, 200, 333, 128, "float16", causal=True, backward=True),
+    AttentionProblem(1, 8, 1, 128, 4096, 80, "bfloat16", backward=True),
+    AttentionProblem(3, 8, 8, 1000, 1000, 128, "bfloat16", causal=True, backward=True),
+    AttentionProblem(1, 12, 6, 700, 600, 128, "float16", causal=True, backward=True),
+    AttentionProblem(1, 4, 4, 512, 512, 40, "float16", causal=True, backward=True),
+    AttentionProblem(1, 4, 2, 129, 200, 64, "float16", causal=True, backward=True),
+    AttentionProblem(1, 4, 4, 2048, 2048, 128, "float16", backward=True),
 ]
 ALLOWED = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
 HAVING = [name for name, kernel in all_kernels().items() if kernel.has_backward]
@@ -67,6 +82,35 @@ def test_gradients_equal_float64(kernel: str, problem: AttentionProblem) -> None
     assert found is not None
     for error in measure_gradient_errors(bench, found):
         assert error.value is not None and error.value < ALLOWED[problem.dtype], error
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("spoiled", ["q", "k", "v"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_hidden_values_never_touch_a_gradient_in_16_bits(dtype: str, spoiled: str, bad: float) -> None:
+    """As in tests/test_backward.py, which is of float32, of the warp-specialised kernel: row 200 of 300 is bad."""
+    problem, place = AttentionProblem(1, 2, 2, 300, 300, 128, dtype, causal=True, backward=True), 200
+    inputs, do = draw(problem, GPU), draw_do(problem, 0, GPU)
+    clean = exact(problem, inputs, do)
+    inputs["qkv".index(spoiled)][:, :, place] = bad
+    _, found = run(all_kernels()["flash_ws"], problem, TileConfig(), inputs, do)
+    kept = {"dq": slice(0, place)} | (
+        {"dk": slice(place + 1, None), "dv": slice(place + 1, None)} if spoiled == "q" else {}
+    )
+    assert not bool(found.dq[:, :, place].isfinite().all())
+    for name, rows in kept.items():
+        right = clean[name][:, :, rows]
+        assert float((vars(found)[name][:, :, rows].double() - right).norm()) < ALLOWED[dtype] * float(right.norm())
+
+
+def test_strided_views_at_the_specialised_width() -> None:
+    """Q, K, V and dO side by side in one tensor [batch, seq, heads · head_dim], of the warp-specialised kernel."""
+    problem = AttentionProblem(2, 4, 2, 333, 333, 128, "float16", causal=True, backward=True)
+    fused = torch.randn(2, 333, 4 + 2 * 2 + 4, 128, generator=torch.Generator().manual_seed(1)).half().to(GPU)
+    q, k, v, do = (part.transpose(1, 2) for part in fused.split([4, 2, 2, 4], dim=2))
+    _, found = run(all_kernels()["flash_ws"], problem, TileConfig(), (q, k, v), do)
+    for name, right in exact(problem, (q, k, v), do).items():
+        assert float((vars(found)[name].double() - right).norm()) < ALLOWED["float16"] * float(right.norm()), name
 
 
 @pytest.mark.parametrize("causal", [False, True])

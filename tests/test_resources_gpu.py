@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ CASES = [
     ("flash_tma", CAUSAL, TileConfig(64, 128, 4, 2, LONGEST_FIRST)),
     ("flash_ws", LONG, TileConfig(128, 128, 8, 2)),
     ("flash_ws", CAUSAL, TileConfig(128, 256, 8, 2, LONGEST_FIRST)),
+    ("flash_ws", replace(LONG, backward=True), TileConfig(128, 128, 8, 2)),
+    ("flash_ws", replace(CAUSAL, head_dim=128, backward=True), TileConfig(128, 128, 8, 2, LONGEST_FIRST)),
+    ("flash_ws", replace(CAUSAL, backward=True), TileConfig(128, 256, 8, 2, LONGEST_FIRST)),
     ("query_tiled", SHORT, TileConfig(16, 256, 4, 1)),
     ("row_streaming", LONG, TileConfig(1, 64, 4, 1)),
     ("split_kv", LONG, TileConfig(16, 64, 4, 3)),
@@ -64,7 +68,9 @@ dtype = getattr(torch, problem.dtype)
 q = torch.randn(problem.batch, problem.heads, problem.seq_len_q, problem.head_dim, device="cuda").to(dtype)
 k, v = (torch.randn(problem.batch, problem.kv_heads, problem.seq_len_kv, problem.head_dim, device="cuda").to(dtype)
         for _ in range(2))
-kernel.forward(q, k, v, problem, tile, finite=True)
+output = kernel.forward(q, k, v, problem, tile, finite=True)
+if problem.backward:
+    kernel.backward(q, k, v, output, torch.randn_like(q), problem, tile, finite=True)
 torch.cuda.synchronize()
 print(json.dumps({"launches": found, "hits": compiled, "at_once": kernel.programs_at_once(problem, tile)}))
 """

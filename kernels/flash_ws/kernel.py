@@ -28,25 +28,26 @@ from contextlib import nullcontext
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
-from kernels.backward_pass import by_descriptor
-from kernels.backward_pass import launches as backward_launches
 from kernels.described import require_describable
 from kernels.finite_values import kept_out
+from kernels.flash_ws.backward import backward
+from kernels.flash_ws.backward import launches as backward_launches
+from kernels.flash_ws.barriers import barriers, full_and_empty
 from kernels.flash_ws.consumer import consume
 from kernels.flash_ws.producer import produce
+from kernels.flash_ws.registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, REGISTERS
 from kernels.flash_ws.schedule import (
     BLOCK_M,
     CONSUMERS,
     ROWS,
-    backward_tile,
     cut,
     section_of,
     shares_p,
     width_of,
 )
+from kernels.flash_ws.swizzled import described
 from kernels.flash_ws.work import place, tiles_seen
 from kernels.launching import (
     TritonLaunch,
@@ -57,11 +58,11 @@ from kernels.launching import (
     timeline_arguments,
 )
 from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
-from kernels.run import Gradients, LaunchHook, Output, Timeline
+from kernels.run import LaunchHook, Output, Timeline
+
+__all__ = ["backward", "forward", "launches", "prepare"]
 
 FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)
-# Of a thread: when the program starts, and after what they take from each other.
-REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS = 168, gl.constexpr(240), gl.constexpr(24)
 TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cores, are what the groups wait for
 
 
@@ -79,17 +80,6 @@ def note_sm(pointer, program):
     """Store which SM this is."""
     sm = gl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
     gl.store(pointer + program, sm)
-
-
-@gluon.jit
-def full_and_empty(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """Barriers of so many stages: full has one arrival and bytes, empty an arrival of each who reads."""
-    full = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(COUNT):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=ARRIVALS)
-    return full, empty
 
 
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])
@@ -116,9 +106,7 @@ def flash_ws_forward(
     if SHARE_P:
         p_layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
         p_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, ROWS, BLOCK_N], p_layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
-    for c in gl.static_range(CONSUMERS):
-        mbarrier.init(q_full.index(c), count=1)
+    q_full = barriers(CONSUMERS, 1)
     k_full, k_empty = full_and_empty(STAGES, CONSUMERS)
     v_full, v_empty = full_and_empty(STAGES, CONSUMERS)
     fence_async_shared()
@@ -181,21 +169,6 @@ def forward(
     return Output(kept_out(found.o, lambda *inputs: attend(*inputs).o, q, k, v), found.lse)
 
 
-def backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    output: Output,
-    do: torch.Tensor,
-    problem: AttentionProblem,
-    tile: TileConfig,
-    launch: LaunchHook = nullcontext,
-    finite: bool = False,
-) -> Gradients:
-    """See kernels.run.Backward; this one is not written in Gluon, see kernels.gradient_kernels."""
-    return by_descriptor(q, k, v, output, do, problem, backward_tile(problem, tile), launch, finite)
-
-
 def grid(problem: AttentionProblem) -> tuple[int]:
     """One program for each Q tile of each (batch, head)."""
     return (problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M),)
@@ -212,7 +185,7 @@ def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch,
     """What forward and backward launch, with tensors that have no memory."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile)
     main = TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem))
-    return (main, *backward_launches(problem, backward_tile(problem, tile), is_described=True))
+    return (main, *backward_launches(problem, tile))
 
 
 def launch_arguments(
@@ -248,9 +221,3 @@ def launch_arguments(
         "maxnreg": REGISTERS,
     }
     return arguments, constants
-
-
-def described(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
-    """A tensor [batch, heads, seq_len, head_dim] in tiles [1, 1, rows, width], laid out as products want them."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
-    return TensorDescriptor.from_tensor(tensor, [1, 1, rows, width], layout)

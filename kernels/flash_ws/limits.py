@@ -5,9 +5,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from kernels.base import GpuLimits
 from kernels.described_limits import refuse_undescribed_rows
-from kernels.flash_ws.schedule import BLOCK_M
+from kernels.flash_ws import gradient_schedule
+from kernels.flash_ws.schedule import BLOCK_M, cut
 from kernels.gpu_limits import refuse_grid
 from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.streamed_q_limits import refuse_backward_grid
 
 TITLE = "Flash, warp-specialised"
 HOPPER = (9, 0)
@@ -36,6 +38,11 @@ def refuse(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -
         raise Refused(reason)
     refuse_problem(problem)
     refuse_grid(problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M), "choose fewer heads")
+    if not gradient_schedule.is_specialised(problem):
+        refuse_backward_grid(problem, cut(problem, tile))
+    elif problem.backward:
+        ends = problem.batch * problem.heads * gradient_schedule.q_tiles_of(problem)
+        refuse_grid(max(ends, gradient_schedule.programs(problem)), "choose fewer heads")
 
 
 def refuse_problem(problem: AttentionProblem) -> None:

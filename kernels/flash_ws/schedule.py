@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from kernels.flash_ws import gradient_schedule
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Schedule
-from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most, temporaries
-from kernels.streamed_q import with_backward
+from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most
+from kernels.streamed_q import backward_launches, backward_temporaries, with_backward
 from kernels.tile_grid import TileGrid
 
 __all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule", "temporaries"]
@@ -37,7 +38,18 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
     walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
     walk = replace(walk, descending=True, section=section_of(problem, tile))
-    return with_backward("flash_ws", walk, held(problem, tile), tile)
+    if gradient_schedule.is_specialised(problem):
+        backward = gradient_schedule.backward_launches(problem)
+    else:
+        backward = backward_launches(problem, tile)
+    return with_backward("flash_ws", walk, held(problem, tile), backward)
+
+
+def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
+    """LSE, and what the backward pass needs."""
+    is_specialised = gradient_schedule.is_specialised(problem)
+    more = (gradient_schedule.backward_temporaries if is_specialised else backward_temporaries)(problem)
+    return {"lse": problem.tensor_bytes["lse"]} | more
 
 
 def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
@@ -51,7 +63,7 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
 
 
 def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
-    """The tile from which the backward pass makes its own: as many stages as Hopper's shared memory has room for."""
+    """The tile from which a backward pass that is not specialised makes its own: as many stages as fit a Hopper."""
     return replace(cut(problem, tile), num_stages=BACKWARD_STAGES)
 
 
