@@ -23,7 +23,9 @@ LIBRARIES = {REFERENCE: SDPBackend.CUDNN_ATTENTION, "flash_attention_2": SDPBack
 RUNGS = ("flash", "flash_tma", "flash_ws")
 TILE = TileConfig(128, 64, 8, 3)  # a backward pass keeps 128 keys then, and streams 64 queries
 PROBLEMS = tuple(
-    AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", causal, backward=True) for causal in (False, True)
+    AttentionProblem(1, 16, 16, 8192, 8192, head_dim, "bfloat16", causal, backward=True)
+    for head_dim in (128, 64)
+    for causal in (False, True)
 )
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 

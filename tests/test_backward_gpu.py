@@ -47,6 +47,11 @@ SHAPES = [
     AttentionProblem(1, 12, 6, 700, 600, 128, "float16", causal=True, backward=True),
     AttentionProblem(1, 4, 4, 512, 512, 40, "float16", causal=True, backward=True),
     AttentionProblem(1, 4, 2, 129, 200, 64, "float16", causal=True, backward=True),
+    AttentionProblem(1, 4, 4, 1, 513, 64, "bfloat16", causal=True, backward=True),
+    AttentionProblem(3, 8, 8, 1000, 1000, 64, "bfloat16", causal=True, backward=True),
+    AttentionProblem(2, 8, 1, 257, 333, 64, "float16", backward=True),
+    AttentionProblem(1, 4, 4, 2048, 2048, 64, "float16", backward=True),
+    AttentionProblem(1, 2, 2, 300, 200, 8, "bfloat16", causal=True, backward=True),
     AttentionProblem(1, 4, 4, 2048, 2048, 128, "float16", backward=True),
 ]
 ALLOWED = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
@@ -86,10 +91,10 @@ def test_gradients_equal_float64(kernel: str, problem: AttentionProblem) -> None
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("spoiled", ["q", "k", "v"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_hidden_values_never_touch_a_gradient_in_16_bits(dtype: str, spoiled: str, bad: float) -> None:
+@pytest.mark.parametrize(("dtype", "head_dim"), [("float16", 64), ("bfloat16", 128)])
+def test_hidden_values_never_touch_a_gradient_in_16_bits(dtype: str, head_dim: int, spoiled: str, bad: float) -> None:
     """As in tests/test_backward.py, which is of float32, of the warp-specialised kernel: row 200 of 300 is bad."""
-    problem, place = AttentionProblem(1, 2, 2, 300, 300, 128, dtype, causal=True, backward=True), 200
+    problem, place = AttentionProblem(1, 2, 2, 300, 300, head_dim, dtype, causal=True, backward=True), 200
     inputs, do = draw(problem, GPU), draw_do(problem, 0, GPU)
     clean = exact(problem, inputs, do)
     inputs["qkv".index(spoiled)][:, :, place] = bad
@@ -103,10 +108,11 @@ def test_hidden_values_never_touch_a_gradient_in_16_bits(dtype: str, spoiled: st
         assert float((vars(found)[name][:, :, rows].double() - right).norm()) < ALLOWED[dtype] * float(right.norm())
 
 
-def test_strided_views_at_the_specialised_width() -> None:
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_strided_views_of_16_bits(head_dim: int) -> None:
     """Q, K, V and dO side by side in one tensor [batch, seq, heads · head_dim], of the warp-specialised kernel."""
-    problem = AttentionProblem(2, 4, 2, 333, 333, 128, "float16", causal=True, backward=True)
-    fused = torch.randn(2, 333, 4 + 2 * 2 + 4, 128, generator=torch.Generator().manual_seed(1)).half().to(GPU)
+    problem = AttentionProblem(2, 4, 2, 333, 333, head_dim, "float16", causal=True, backward=True)
+    fused = torch.randn(2, 333, 4 + 2 * 2 + 4, head_dim, generator=torch.Generator().manual_seed(1)).half().to(GPU)
     q, k, v, do = (part.transpose(1, 2) for part in fused.split([4, 2, 2, 4], dim=2))
     _, found = run(all_kernels()["flash_ws"], problem, TileConfig(), (q, k, v), do)
     for name, right in exact(problem, (q, k, v), do).items():

@@ -15,8 +15,9 @@ SMALL = AttentionProblem(1, 2, 2, 32, 32, 16, "float32", causal=True, backward=T
 
 def test_rows_by_hand() -> None:
     """10 · 16 heads · 8192² scores · 128 = 1.374e12 FLOP: 1.374 PFLOP/s in a millisecond."""
-    full, causal = backward_speed.PROBLEMS
+    full, causal, *narrow = backward_speed.PROBLEMS
     assert (full.causal, causal.causal) == (False, True) and full.head_dim == 128 and full.seq_len_q == 8192
+    assert [one.head_dim for one in narrow] == [64, 64]
     cudnn, flash = backward_speed.rows(full, {"cudnn": 2e-3, "flash": 4e-3})
     assert cudnn == (full.label, "cudnn, backward alone", "2.000", "687", "1.000")
     assert flash == (full.label, "flash, backward alone", "4.000", "344", "0.500")

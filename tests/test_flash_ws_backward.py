@@ -15,7 +15,7 @@ from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.column_walk import ColumnWalk
 from kernels.flash_ws import backward as host
 from kernels.flash_ws import gradient_schedule
-from kernels.flash_ws.gradient_schedule import BLOCK_M, BLOCK_N, WIDTH, backward_launches, section_of
+from kernels.flash_ws.gradient_schedule import BLOCK_N, backward_launches, block_m_of, section_of, width_of
 from kernels.flash_ws.gradient_work import place_keys, q_tile_of, sum_place, tiles_seeing
 from kernels.on_chip import REGISTERS, SHARED, bytes_in
 from kernels.problem import AttentionProblem, Refused, TileConfig
@@ -43,24 +43,27 @@ def problems(draw_: st.DrawFn) -> AttentionProblem:
     batch, heads, kv_heads = draw_(st.sampled_from([(1, 1, 1), (2, 3, 1), (1, 8, 2), (3, 5, 5)]))
     queries, keys = draw_(st.integers(1, 700)), draw_(st.integers(1, 700))
     keys = max(keys, queries - 127) if causal else keys
-    return AttentionProblem(batch, heads, kv_heads, queries, keys, 128, causal=causal, backward=True)
+    return AttentionProblem(
+        batch, heads, kv_heads, queries, keys, draw_(st.sampled_from([40, 128])), causal=causal, backward=True
+    )
 
 
 @settings(max_examples=100)
 @given(problems())
 def test_a_program_has_the_q_tiles_that_see_its_keys(problem: AttentionProblem) -> None:
     """The Gluon functions themselves, run as Python, beside the schedule's walk and the mask of every pair."""
-    walk = ColumnWalk(TileGrid(problem, BLOCK_M, BLOCK_N))
+    block_m = block_m_of(problem)
+    walk = ColumnWalk(TileGrid(problem, block_m, BLOCK_N))
     _, end = problem.visible_keys()
     for tile in range(walk.grid.kv_tiles):
         first, clear, last = tiles_seeing.fn(
-            tile, problem.seq_len_q, problem.seq_len_kv, BLOCK_M, BLOCK_N, problem.causal
+            tile, problem.seq_len_q, problem.seq_len_kv, block_m, BLOCK_N, problem.causal
         )
         assert (first, last) == (walk.q_first[tile], walk.q_last[tile]) and first < last and first <= clear <= last
         # Clear is what sees all 128 keys, and only that.
-        sees_all = [int(end[j * BLOCK_M : (j + 1) * BLOCK_M].min()) >= (tile + 1) * BLOCK_N for j in range(first, last)]
+        sees_all = [int(end[j * block_m : (j + 1) * block_m].min()) >= (tile + 1) * BLOCK_N for j in range(first, last)]
         assert sees_all == [j >= clear for j in range(first, last)]
-        turn = 2 * tile % walk.grid.q_tiles
+        turn = tile * (BLOCK_N // block_m) % walk.grid.q_tiles
         rounds = [q_tile_of.fn(i, turn, last, problem.causal) for i in range(first, last)]
         assert sorted(rounds) == list(range(first, last)) and (problem.causal or rounds[0] == turn)
 
@@ -95,38 +98,41 @@ def test_a_section_is_of_heads_whose_queries_stay_in_l2(problem: AttentionProble
     assert section_of(problem) == section
 
 
-def register_order() -> torch.Tensor:
-    """Of the sums of a tile, int64 [BLOCK_M, WIDTH]: where each element stands.
+def register_order(width: int) -> torch.Tensor:
+    """Of the sums of a tile, int64 [block_m, width]: where each element stands.
 
     By warpgroup products: thread t of 128, in warp w and lane l, has of each 8 columns the two at 2 (l mod 4), of rows
-    16 w + l / 4 and 8 further on. A group, who has 64 of the columns, puts the four of a thread side by side, the 128
-    threads one after the other, and then the next 8 columns.
+    16 w + l / 4 and 8 further on. A group, which has 64 columns, or 64 queries where there are 64 columns in all, puts
+    the four of a thread side by side, the 128 threads one after the other, and then the next 8 columns.
     """
-    order = torch.full((BLOCK_M, WIDTH), -1)
+    order = torch.full((8192 // width, width), -1)
     for group in range(2):
         for eight in range(8):
             for thread in range(128):
                 warp, lane = divmod(thread, 32)
                 for four in range(4):
-                    row = 16 * warp + lane // 4 + 8 * (four // 2)
-                    col = 64 * group + 8 * eight + 2 * (lane % 4) + four % 2
+                    row = 64 * group * (width == 64) + 16 * warp + lane // 4 + 8 * (four // 2)
+                    col = 64 * group * (width == 128) + 8 * eight + 2 * (lane % 4) + four % 2
                     order[row, col] = group * 4096 + eight * 512 + thread * 4 + four
     return order
 
 
-def test_four_of_a_thread_have_one_place() -> None:
+@pytest.mark.parametrize(("width", "half"), [(64, (64, 0)), (128, (0, 64))])
+def test_four_of_a_thread_have_one_place(width: int, half: tuple[int, int]) -> None:
     """What a thread's add is given as its address is the place of the first of its four."""
-    order = register_order()
-    assert order.flatten().sort().values.equal(torch.arange(BLOCK_M * WIDTH))
-    for row, col in np.ndindex(BLOCK_M, WIDTH // 2):
-        assert sum_place.fn(row, col) == int(order[row, col]) // 4 * 4 == int(order[row, col + 64]) // 4 * 4 - 4096
+    order = register_order(width)
+    assert order.flatten().sort().values.equal(torch.arange(8192))
+    for row, col in np.ndindex(64, 64):
+        other = int(order[row + half[0], col + half[1]])
+        assert sum_place.fn(row, col) == int(order[row, col]) // 4 * 4 == other // 4 * 4 - 4096
 
 
 class GradientsOnTheHost:
     """In place of the Gluon kernel: what it is to do, tile by tile in float32, with the arguments it is given."""
 
-    def __init__(self, causal: bool) -> None:
-        self.causal, self.order = causal, register_order()
+    def __init__(self, problem: AttentionProblem) -> None:
+        self.causal, self.width, self.block_m = problem.causal, width_of(problem), block_m_of(problem)
+        self.order = register_order(self.width)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def run(*arguments: Any, **constants: object) -> None:
@@ -139,9 +145,14 @@ class GradientsOnTheHost:
         self, program: int, q: Any, k: Any, v: Any, do: Any, rows: Any, dk: Any, dv: Any, *more: Any, **c: Any
     ) -> None:
         sums, heads, kv_heads, group, section, kv_tiles, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale = more
-        assert c["CAUSAL"] == self.causal and (c["BLOCK_M"], 2 * c["ROWS"], c["WIDTH"]) == (BLOCK_M, BLOCK_N, WIDTH)
+        block_m = self.block_m
+        assert c["CAUSAL"] == self.causal and (c["BLOCK_M"], 2 * c["ROWS"], c["WIDTH"]) == (
+            block_m,
+            BLOCK_N,
+            self.width,
+        )
         batch, kv_head, tile = place_keys.fn(program, kv_tiles, kv_heads, section, c["SECTIONS"])
-        first, clear, last = tiles_seeing.fn(tile, seq_len_q, seq_len_kv, BLOCK_M, BLOCK_N, self.causal)
+        first, clear, last = tiles_seeing.fn(tile, seq_len_q, seq_len_kv, block_m, BLOCK_N, self.causal)
         assert c["PARTIAL"] or clear == first
         keys = slice(tile * BLOCK_N, (tile + 1) * BLOCK_N)
         kt, vt = (t.base[batch, kv_head, keys].float() for t in (k, v))
@@ -150,20 +161,20 @@ class GradientsOnTheHost:
             head = kv_head * group + member
             for j in range(first, last):
                 here = (batch * heads + head) * q_tiles + j
-                queries = slice(j * BLOCK_M, (j + 1) * BLOCK_M)
+                queries = slice(j * block_m, (j + 1) * block_m)
                 qt, dot = (t.base[batch, head, queries].float() for t in (q, do))
                 count, (lse, delta) = len(qt), rows.base[2 * here : 2 * here + 2]
                 assert lse[count:].isposinf().all() and delta[count:].eq(0).all()
                 p = (kt @ qt.mT * scale - lse[:count]).exp2()
                 if j < clear and self.causal:
-                    ends = torch.arange(count) + j * BLOCK_M + seq_len_kv - seq_len_q + 1
+                    ends = torch.arange(count) + j * block_m + seq_len_kv - seq_len_q + 1
                     p = p.where((torch.arange(len(kt)) + tile * BLOCK_N)[:, None] < ends, 0)
                 ds = p * (vt @ dot.mT - delta[:count])
                 dvt += p @ dot
                 dkt += ds @ qt
-                dq = torch.zeros(BLOCK_M, WIDTH)
+                dq = torch.zeros(block_m, self.width)
                 dq[:count, : kt.shape[1]] = ds.mT @ kt
-                tile_of_sums = sums[here * BLOCK_M * WIDTH :][: BLOCK_M * WIDTH]
+                tile_of_sums = sums[here * 8192 :][:8192]
                 tile_of_sums[self.order.flatten()] += dq.flatten()
         dk.base[batch, kv_head, keys] = (dkt * sm_scale).to(dk.base.dtype)
         dv.base[batch, kv_head, keys] = dvt.to(dv.base.dtype)
@@ -171,7 +182,7 @@ class GradientsOnTheHost:
 
 def found(problem: AttentionProblem, hook: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[torch.Tensor, ...]]:
     """Each gradient of the launches around GradientsOnTheHost, and as it is in float64."""
-    monkeypatch.setattr(host, "flash_ws_gradients", GradientsOnTheHost(problem.causal))
+    monkeypatch.setattr(host, "flash_ws_gradients", GradientsOnTheHost(problem))
     inputs, do = draw(problem), draw_do(problem, 0, "cpu")
     # As a projection layer leaves it: heads side by side.
     do = do.transpose(1, 2).contiguous().transpose(1, 2)
@@ -186,6 +197,8 @@ def found(problem: AttentionProblem, hook: Any, monkeypatch: pytest.MonkeyPatch)
         SMALL,
         AttentionProblem(1, 1, 1, 1, 129, 128, causal=True, backward=True),
         AttentionProblem(1, 2, 2, 65, 64, 96, backward=True),
+        AttentionProblem(1, 2, 1, 200, 170, 40, causal=True, backward=True),
+        AttentionProblem(1, 1, 1, 65, 300, 64, backward=True),
         AttentionProblem(1, 8, 1, 70, 30, 80, causal=True, backward=True),
     ],
     ids=str,
@@ -205,7 +218,7 @@ def test_what_comes_before_and_after_the_gradients(problem: AttentionProblem, mo
     assert names == ["delta", "gradients", "dq"]
 
 
-@pytest.mark.parametrize("problem", [SMALL, replace(SMALL, causal=False, seq_len_q=1, head_dim=128)], ids=str)
+@pytest.mark.parametrize("problem", [SMALL, replace(SMALL, seq_len_q=1, head_dim=40)], ids=str)
 def test_what_comes_before_and_after_asks_for_what_is_told(
     problem: AttentionProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +259,14 @@ def test_bytes_by_hand() -> None:
     assert backward_launches(replace(problem, backward=False)) == ()
 
 
+def test_narrow_bytes_by_hand() -> None:
+    """130 queries over 128 keys of 40 float16, one head: two Q tiles of 128, one of keys."""
+    delta, gradients, dq = backward_launches(AttentionProblem(1, 1, 1, 130, 128, 40, backward=True))
+    assert delta.writes == {"lse_delta": 2 * 2 * 128 * 4, "dq_sum": 2 * 128 * 64 * 4}
+    assert gradients.visits == 2 and gradients.reads["q"] == 130 * 80 and gradients.reads["lse_delta"] == 2 * 1024
+    assert gradients.writes["dq_sum"] == 2 * 32_768 and dq.reads == {"dq_sum": 130 * 40 * 4}
+
+
 def test_causal_bytes_by_hand() -> None:
     """256 keys and queries: keys from 128 on are seen by Q tiles 2 and 3 alone, so of 8 visits 6 are made."""
     _, gradients, _ = backward_launches(AttentionProblem(1, 1, 1, 256, 256, 128, causal=True, backward=True))
@@ -254,10 +275,16 @@ def test_causal_bytes_by_hand() -> None:
 
 
 def test_what_a_program_holds() -> None:
-    """K and V [128, 128]; a stage of Q, dO and their rows; dS. In registers S, dP, dQ, and dK, dV [128, 128]."""
+    """K and V [128, 128]; a stage of Q, dO and their rows; dS. In registers S, dP, dQ, and dK, dV [128, 128].
+
+    Half as wide, Q and dO are as large, their rows and dS twice as large.
+    """
     (gradients,) = (launch for launch in backward_launches(LONG) if launch.on_chip)
     assert bytes_in(SHARED, gradients.on_chip) == 2 * 32_768 + 2 * 16_384 + 512 + 16_384
     assert bytes_in(REGISTERS, gradients.on_chip) == 3 * 32_768 + 2 * 65_536
+    (gradients,) = (launch for launch in backward_launches(replace(LONG, head_dim=64)) if launch.on_chip)
+    assert bytes_in(SHARED, gradients.on_chip) == 2 * 16_384 + 2 * 16_384 + 1024 + 32_768
+    assert bytes_in(REGISTERS, gradients.on_chip) == 3 * 32_768 + 2 * 32_768
 
 
 @pytest.fixture
@@ -297,7 +324,7 @@ def test_what_is_not_finite_and_may_be_hidden_is_left_to_another(
     assert tile == TileConfig(128, 128, 8, 3) and finite is False
 
 
-@pytest.mark.parametrize(("head_dim", "is_its_own"), [(40, False), (64, False), (72, True), (128, True), (136, False)])
+@pytest.mark.parametrize(("head_dim", "is_its_own"), [(8, True), (64, True), (72, True), (128, True), (136, False)])
 def test_for_which_head_dim_it_is_written(elsewhere: list[tuple[object, ...]], head_dim: int, is_its_own: bool) -> None:
     """Elsewhere Triton's is launched, and told; launches and schedule have the same names and programs."""
     problem = replace(SMALL, head_dim=head_dim)
@@ -309,7 +336,8 @@ def test_for_which_head_dim_it_is_written(elsewhere: list[tuple[object, ...]], h
     launched = KERNEL.launches(problem, KERNEL.cut(problem, TileConfig()))
     assert [one.name for one in launched] == [one.name for one in plan.launches]
     if is_its_own:
-        assert [one.programs for one in launched[1:]] == [8 * 2, 4 * 2, 8 * 2]
+        q_tiles = 2 if head_dim > 64 else 1
+        assert [one.programs for one in launched[1:]] == [8 * q_tiles, 4 * 2, 8 * q_tiles]
 
 
 def test_it_wants_lse_and_rows_that_are_contiguous() -> None:

@@ -11,16 +11,16 @@ from kernels import backward_pass
 from kernels.described import require_describable
 from kernels.flash_ws.gradient_ends import flash_ws_delta, flash_ws_dq
 from kernels.flash_ws.gradient_schedule import (
-    BLOCK_M,
     BLOCK_N,
     ROWS,
     STAGES,
-    WIDTH,
     backward_temporaries,
+    block_m_of,
     is_specialised,
     programs,
     q_tiles_of,
     section_of,
+    width_of,
 )
 from kernels.flash_ws.gradients import flash_ws_gradients
 from kernels.flash_ws.registers import REGISTERS
@@ -42,7 +42,7 @@ def backward(
     launch: LaunchHook = nullcontext,
     finite: bool = False,
 ) -> Gradients:
-    """See kernels.run.Backward. For head_dim 65 to 128 it is the kernel of gradients.py, else that of flash_tma.
+    """See kernels.run.Backward. For head_dim up to 128 it is the kernel of gradients.py, else that of flash_tma.
 
     That one runs too where a mask hides something and q, k or v holds what is not finite, which without `finite` is
     looked for: 0 · NaN is NaN, and it takes care of that in every product. Raises ValueError for an output without LSE,
@@ -75,31 +75,31 @@ def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch,
 
 
 def _temporaries(problem: AttentionProblem, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """LSE and delta by Q tiles, [2 · tiles, BLOCK_M], and the sums of dQ, both unwritten."""
+    """LSE and delta by Q tiles, [2 · tiles, block_m], and the sums of dQ, both unwritten."""
     size = backward_temporaries(problem)
     rows, sums = (
         torch.empty(size[name] // FLOAT32_BYTES, dtype=torch.float32, device=device) for name in ("lse_delta", "dq_sum")
     )
-    return rows.view(-1, BLOCK_M), sums
+    return rows.view(-1, block_m_of(problem)), sums
 
 
 def _launches(tensors: tuple[torch.Tensor, ...], problem: AttentionProblem) -> tuple[TritonLaunch, ...]:
     """The three launches for q, k, v, o, lse, do, rows, sums, dq, dk, dv."""
     q, k, v, o, lse, do, rows, sums, dq, dk, dv = tensors
     q_tiles, section = q_tiles_of(problem), section_of(problem)
-    copies = problem.batch * problem.heads
-    loaded = described(q, BLOCK_M, WIDTH), *(described(t, ROWS, WIDTH) for t in (k, v)), described(do, BLOCK_M, WIDTH)
-    written = *(described(t, ROWS, WIDTH) for t in (dk, dv)), sums
+    copies, width, block_m = problem.batch * problem.heads, width_of(problem), block_m_of(problem)
+    loaded = described(q, block_m, width), *(described(t, ROWS, width) for t in (k, v)), described(do, block_m, width)
+    written = *(described(t, ROWS, width) for t in (dk, dv)), sums
     unswizzled = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
     sizes = (
         problem.heads, problem.kv_heads, problem.group, section, -(-problem.seq_len_kv // BLOCK_N), q_tiles,
         problem.seq_len_q, problem.seq_len_kv,
     )  # fmt: skip
-    ends = {"BLOCK_M": BLOCK_M, "WIDTH": WIDTH, "num_warps": 4}
+    ends = {"BLOCK_M": block_m, "WIDTH": width, "num_warps": 4}
     constants = {
         "ROWS": ROWS,
-        "BLOCK_M": BLOCK_M,
-        "WIDTH": WIDTH,
+        "BLOCK_M": block_m,
+        "WIDTH": width,
         "STAGES": STAGES,
         "CAUSAL": problem.causal,
         "PARTIAL": problem.causal or problem.seq_len_kv % BLOCK_N != 0,
@@ -119,7 +119,7 @@ def _launches(tensors: tuple[torch.Tensor, ...], problem: AttentionProblem) -> t
             "gradients",
             flash_ws_gradients,
             (
-                *loaded, TensorDescriptor.from_tensor(rows, [2, BLOCK_M], unswizzled), *written,
+                *loaded, TensorDescriptor.from_tensor(rows, [2, block_m], unswizzled), *written,
                 *sizes, problem.sm_scale, problem.sm_scale * math.log2(math.e),
             ),
             constants,

@@ -46,7 +46,8 @@ def flash_ws_dq(
     """dQ of BLOCK_M queries from its sums: scaled, and rounded to the inputs' dtype.
 
     Sums stand in the order in which a warp group's registers have them, see gradient_work.sum_place: first one half of
-    the columns, then the other; of four side by side two neighbours are of one row, and two of the row 8 on.
+    the tile, [64, 64], by columns or by rows, then the other; of four side by side two are of one row, and two of the
+    row 8 on.
     """
     tiles = tl.cdiv(seq_len_q, BLOCK_M)
     place = tl.program_id(0).to(tl.int64)
@@ -55,10 +56,10 @@ def flash_ws_dq(
     offs_d = tl.arange(0, WIDTH)
     mask = (offs_m < seq_len_q)[:, None] & (offs_d < head_dim)[None, :]
     row = offs[:, None]
-    half = (offs_d // (WIDTH // 2))[None, :]
-    col = (offs_d % (WIDTH // 2))[None, :]
-    four = row // 16 * 128 + row % 8 * 16 + (col // 8 * 512 + col % 8 // 2 * 4)
-    inside = half * (BLOCK_M * WIDTH // 2) + four + row % 16 // 8 * 2 + col % 2
+    col = offs_d[None, :]
+    half = row // 64 * 4096 + col // 64 * 4096
+    four = row % 64 // 16 * 128 + row % 8 * 16 + (col % 64 // 8 * 512 + col % 8 // 2 * 4)
+    inside = half + four + row % 16 // 8 * 2 + col % 2
     dq = tl.load(sums_ptr + place * (BLOCK_M * WIDTH) + inside, mask=mask, other=0.0) * sm_scale
     into = (place // tiles * seq_len_q + offs_m)[:, None] * head_dim + offs_d[None, :]
     tl.store(dq_ptr + into, dq.to(dq_ptr.dtype.element_ty), mask=mask)

@@ -5,8 +5,8 @@ from kernels.problem import FLOAT32_BYTES, AttentionProblem
 from kernels.schedule import Launch
 from kernels.streamed_q import seen_by_tiles
 
-WIDTH = 128  # head_dim as its tiles hold it
-BLOCK_M = 64  # queries of a step
+BLOCK_M = {64: 128, 128: 64}  # queries of a step, by width
+PART = 64  # of them in one product
 BLOCK_N = 128  # keys that stay, half of them in each warp group
 ROWS = BLOCK_N // 2
 STAGES = 2  # tiles of Q and of dO at once
@@ -15,13 +15,23 @@ SECTION_BYTES = 2**25  # of what its programs share, all of which stays in L2 wh
 
 
 def is_specialised(problem: AttentionProblem) -> bool:
-    """Whether the backward pass is written for this head_dim, 65 to 128; others have that of flash_tma."""
-    return problem.padded_head_dim == WIDTH
+    """Whether the backward pass is written for this head_dim, up to 128; others have that of flash_tma."""
+    return width_of(problem) in BLOCK_M
+
+
+def width_of(problem: AttentionProblem) -> int:
+    """head_dim as tiles hold it: at least the 128 bytes of one row of shared memory."""
+    return max(64, problem.padded_head_dim)
+
+
+def block_m_of(problem: AttentionProblem) -> int:
+    """Queries of a step."""
+    return BLOCK_M[width_of(problem)]
 
 
 def q_tiles_of(problem: AttentionProblem) -> int:
-    """Tiles of BLOCK_M queries, of one (batch, head)."""
-    return -(-problem.seq_len_q // BLOCK_M)
+    """Tiles of block_m_of queries, of one (batch, head)."""
+    return -(-problem.seq_len_q // block_m_of(problem))
 
 
 def backward_launches(problem: AttentionProblem) -> tuple[Launch, ...]:
@@ -29,14 +39,14 @@ def backward_launches(problem: AttentionProblem) -> tuple[Launch, ...]:
 
     `delta` reads LSE, O and dO once; it writes LSE · log2 e and delta of each Q tile side by side, and clears the sums
     of dQ. A program of `gradients` reads K and V of its tile once; of each head that shares them Q, dO, LSE and delta
-    of the Q tiles that see it; and adds to the sums of these in float32, whole tiles WIDTH wide. An element that is
-    added counts as a write of 4 bytes and as no read: it is L2 that adds. `dq` reads those sums that are of dQ, scales
-    and rounds them.
+    of the Q tiles that see it; and adds to the sums of these in float32, whole tiles as wide as width_of. An element
+    that is added counts as a write of 4 bytes and as no read: it is L2 that adds. `dq` reads those sums that are of dQ,
+    scales and rounds them.
     """
     if not problem.backward:
         return ()
     size, more = problem.tensor_bytes, backward_temporaries(problem)
-    copies, seen = problem.batch * problem.heads, seen_by_tiles(problem, BLOCK_M, BLOCK_N)
+    copies, seen = problem.batch * problem.heads, seen_by_tiles(problem, block_m_of(problem), BLOCK_N)
     rows, elements = copies * problem.seq_len_q, size["q"] // problem.element_bytes
 
     def streamed(tensor: str) -> int:
@@ -64,8 +74,8 @@ def backward_temporaries(problem: AttentionProblem) -> dict[str, int]:
     """Bytes of LSE and delta side by side, and of the sums of dQ, both float32 and in whole Q tiles."""
     if not problem.backward:
         return {}
-    rows = problem.batch * problem.heads * q_tiles_of(problem) * BLOCK_M
-    return {"lse_delta": 2 * rows * FLOAT32_BYTES, "dq_sum": rows * WIDTH * FLOAT32_BYTES}
+    rows = problem.batch * problem.heads * q_tiles_of(problem) * block_m_of(problem)
+    return {"lse_delta": 2 * rows * FLOAT32_BYTES, "dq_sum": rows * width_of(problem) * FLOAT32_BYTES}
 
 
 def section_of(problem: AttentionProblem) -> int:
@@ -89,17 +99,18 @@ def programs(problem: AttentionProblem) -> int:
 
 def held(problem: AttentionProblem) -> tuple[Held, ...]:
     """What a program of `gradients` holds, half of the keys in each group."""
-    q, kv, s, dtype = (BLOCK_M, WIDTH), (BLOCK_N, WIDTH), (BLOCK_N, BLOCK_M), problem.dtype
+    block_m, width, dtype = block_m_of(problem), width_of(problem), problem.dtype
+    q, kv, s = (block_m, width), (BLOCK_N, width), (BLOCK_N, PART)
     streams = f"one step, {STAGES} in flight"
     return (
         Held("K", "k", kv, dtype, SHARED, "all steps"),
         Held("V", "v", kv, dtype, SHARED, "all steps"),
         Held("Q", "q", q, dtype, SHARED, streams),
         Held("dO", "do", q, dtype, SHARED, streams),
-        Held("LSE, delta", "lse_delta", (2, BLOCK_M), "float32", SHARED, streams),
-        Held("dS", "ds", s, dtype, SHARED, "until the next step's, in another buffer, is there"),
-        Held("S", "s", s, "float32", REGISTERS, "one step"),
-        Held("dP", "dp", s, "float32", REGISTERS, "one step"),
+        Held("LSE, delta", "lse_delta", (2, block_m), "float32", SHARED, streams),
+        Held("dS", "ds", (BLOCK_N, block_m), dtype, SHARED, "until the next step's, in another buffer, is there"),
+        Held("S", "s", s, "float32", REGISTERS, f"{PART} queries of a step"),
+        Held("dP", "dp", s, "float32", REGISTERS, f"{PART} queries of a step"),
         Held("dQ", "dq", q, "float32", REGISTERS, "one step"),
         Held("dK", "dk", kv, "float32", REGISTERS, "all steps"),
         Held("dV", "dv", kv, "float32", REGISTERS, "all steps"),

@@ -1,9 +1,11 @@
 """One of the warp groups of the backward pass, in Gluon: 64 keys against every Q tile that the producer brings.
 
 S and dP are issued together, and P is made while dP is under way, dS while dV is. dS of both groups goes through shared
-memory, since each makes one half of dQ's columns from all 128 keys: half as many adds as if each had a dQ of its own.
-They leave while dK is under way. Nothing is under way from one step to the next: the other group has the tensor cores
-meanwhile.
+memory, since each makes one half of dQ from all 128 keys: half as many adds as if each had a dQ of its own. They leave
+while dK is under way. Nothing is under way from one step to the next: the other group has the tensor cores meanwhile.
+
+A half is 64 of 128 columns for the 64 queries of a step, and 64 of the 128 queries that a step has where WIDTH is 64: a
+product has 64 rows, and a row of shared memory 64 columns.
 """
 
 from triton.experimental import gluon
@@ -49,57 +51,74 @@ def add_tile(
 ):  # fmt: skip
     """dk, dv with the share of Q tile j, whose sums of dQ begin at `sums`; n counts the program's steps.
 
-    Scores are transposed, [ROWS, BLOCK_M], so that P and dS are the left operands of dV and dK as they are.
+    Scores are transposed, [ROWS, PART], so that P and dS are the left operands of dV and dK as they are.
     """
+    # Of so many queries are the products: those of a tile come in parts.
+    PART: gl.constexpr = 64
+    PARTS: gl.constexpr = BLOCK_M // PART
     stage = n % STAGES
     phase = n // STAGES % 2
     # A barrier of both groups a step is enough for two buffers of dS: who has passed that of the step before has waited
     # for its own dQ of the step before that, which was the last to read this buffer, and so has the other group.
     ds_buffer = n % 2 * 2
-    HALF: gl.constexpr = WIDTH // 2
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
-    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
+    COLS: gl.constexpr = WIDTH * PARTS // 2
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
     operand: gl.constexpr = gl.DotOperandLayout(0, dv.type.layout, 2)
-    q = q_shared.index(stage).reshape([BLOCK_M, WIDTH])
-    do = do_shared.index(stage).reshape([BLOCK_M, WIDTH])
 
-    mbarrier.wait(q_full.index(stage), phase)
-    s = start_transposed(k_shared.index(INDEX).reshape([ROWS, WIDTH]), q, ROWS, BLOCK_M)
-    mbarrier.wait(do_full.index(stage), phase)
-    dp = start_transposed(v_shared.index(INDEX).reshape([ROWS, WIDTH]), do, ROWS, BLOCK_M)
-    s = warpgroup_mma_wait(1, deps=[s])
-
-    lse = rows_shared.index(stage).slice(0, 1, 0).load(layout)  # [1, BLOCK_M], times log2 e
-    p = exp2(s * scale - lse)
-    if MASKED:
-        keys = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
-        if CAUSAL:
-            queries = j * BLOCK_M + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(0, layout))
-            ends = gl.minimum(queries + (seq_len_kv - seq_len_q + 1), seq_len_kv)
-            p = gl.where(keys[:, None] < ends[None, :], p, 0.0)
+    p_operand = gl.zeros([ROWS, PART], DTYPE, operand)
+    ds_operand = p_operand
+    for part in gl.static_range(PARTS):
+        q = q_shared.index(stage).reshape([BLOCK_M, WIDTH]).slice(part * PART, PART, 0)
+        do = do_shared.index(stage).reshape([BLOCK_M, WIDTH]).slice(part * PART, PART, 0)
+        if part == 0:
+            mbarrier.wait(q_full.index(stage), phase)
+        s = start_transposed(k_shared.index(INDEX).reshape([ROWS, WIDTH]), q, ROWS, PART)
+        if part == 0:
+            mbarrier.wait(do_full.index(stage), phase)
+        dp = start_transposed(v_shared.index(INDEX).reshape([ROWS, WIDTH]), do, ROWS, PART)
+        if part == 0:
+            s = warpgroup_mma_wait(1, deps=[s])
         else:
-            p = gl.where((keys < seq_len_kv)[:, None], p, 0.0)
-    p_operand = gl.convert_layout(p.to(DTYPE), operand)
-    dv = warpgroup_mma(p_operand, do, dv, is_async=True)
+            # The products of the part before end here; what they read must live as long.
+            s, dk, dv, p_operand, ds_operand = warpgroup_mma_wait(1, deps=[s, dk, dv, p_operand, ds_operand])
 
-    dp, p = warpgroup_mma_wait(1, deps=[dp, p])
-    delta = rows_shared.index(stage).slice(1, 1, 0).load(layout)  # [1, BLOCK_M]
-    ds = (p * (dp - delta)).to(DTYPE)
-    ds_shared.index(ds_buffer + INDEX).store(ds)
-    fence_async_shared()
-    ds_operand = gl.convert_layout(ds, operand)
+        rows = rows_shared.index(stage).slice(part * PART, PART, 1)
+        lse = rows.slice(0, 1, 0).load(layout)  # [1, PART], times log2 e
+        p = exp2(s * scale - lse)
+        if MASKED:
+            keys = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
+            if CAUSAL:
+                queries = j * BLOCK_M + part * PART + gl.arange(0, PART, layout=gl.SliceLayout(0, layout))
+                ends = gl.minimum(queries + (seq_len_kv - seq_len_q + 1), seq_len_kv)
+                p = gl.where(keys[:, None] < ends[None, :], p, 0.0)
+            else:
+                p = gl.where((keys < seq_len_kv)[:, None], p, 0.0)
+        p_operand = gl.convert_layout(p.to(DTYPE), operand)
+        dv = warpgroup_mma(p_operand, do, dv, is_async=True)
+
+        dp, p = warpgroup_mma_wait(1, deps=[dp, p])
+        delta = rows.slice(1, 1, 0).load(layout)  # [1, PART]
+        ds = (p * (dp - delta)).to(DTYPE)
+        ds_shared.index((ds_buffer + INDEX) * PARTS + part).store(ds)
+        fence_async_shared()
+        ds_operand = gl.convert_layout(ds, operand)
+        if part + 1 < PARTS:
+            dk = warpgroup_mma(ds_operand, q, dk, is_async=True)
     wait_for_both()
-    dq = gl.zeros([BLOCK_M, HALF], gl.float32, dq_layout)
+    # Of one part this group makes one half of the columns, of two parts one part.
+    dq = gl.zeros([PART, COLS], gl.float32, dq_layout)
     for c in gl.static_range(2):
-        k_half = k_shared.index(c).reshape([ROWS, WIDTH]).slice(INDEX * HALF, HALF, 1)
-        dq = warpgroup_mma(ds_shared.index(ds_buffer + c).permute((1, 0)), k_half, dq, use_acc=c > 0, is_async=True)
+        ds_keys = ds_shared.index((ds_buffer + c) * PARTS + INDEX * (PARTS - 1)).permute((1, 0))
+        k_part = k_shared.index(c).reshape([ROWS, WIDTH]).slice(INDEX * (2 - PARTS) * COLS, COLS, 1)
+        dq = warpgroup_mma(ds_keys, k_part, dq, use_acc=c > 0, is_async=True)
     dv, p_operand = warpgroup_mma_wait(2, deps=[dv, p_operand])
     dk = warpgroup_mma(ds_operand, q, dk, is_async=True)
 
     dq = warpgroup_mma_wait(1, deps=[dq])
-    rows = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, dq_layout))
-    cols = gl.arange(0, HALF, layout=gl.SliceLayout(0, dq_layout))
-    inside = sum_place(rows[:, None], cols[None, :]) + INDEX * (BLOCK_M * HALF)
+    queries = gl.arange(0, PART, layout=gl.SliceLayout(1, dq_layout))
+    cols = gl.arange(0, COLS, layout=gl.SliceLayout(0, dq_layout))
+    inside = sum_place(queries[:, None], cols[None, :]) + INDEX * (PART * COLS)
     add_sums((sums + inside).to(gl.int64), dq)
     dk, ds_operand = warpgroup_mma_wait(0, deps=[dk, ds_operand])
     mbarrier.arrive(empty.index(stage))

@@ -54,5 +54,5 @@ def q_tile_of(i, turn, last, CAUSAL: gl.constexpr):
 
 @gluon.jit
 def sum_place(row, col):
-    """Where in its half of a tile's sums a thread has the four of which the first is dQ[row, col]."""
+    """Where in a half of a tile's sums, [64, 64], a thread has the four of which the first is dQ[row, col]."""
     return row // 16 * 128 + row % 8 * 16 + (col // 8 * 512 + col % 8 // 2 * 4)

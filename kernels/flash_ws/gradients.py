@@ -1,15 +1,16 @@
-"""Flash, warp-specialised, backward: gradients of attention with P made anew from LSE, for head_dim 65 to 128, Gluon.
+"""Flash, warp-specialised, backward: gradients of attention, with P made anew from LSE, for head_dim up to 128.
 
 One program owns 128 keys of one (batch, kv head) and loops over the query heads that share them, and over the Q tiles
 that see them. One warp copies tiles by TMA, two groups of four have 64 keys each and compute, so that the tensor cores
-work for one group while the other has its exponentials. Launches before and after it are in gradient_ends.py.
+work for one group while the other has its exponentials. In Gluon; launches before and after it are in gradient_ends.py.
 
 Grid      (batch · kv_heads · ⌈seq_len_kv / 128⌉,), KV tiles fastest, so neighbours share Q and dO in L2; with a causal
           mask the first tile of a head is the longest, and up to four (batch, kv head) stand side by side; without one
           each program begins at another Q tile, 128 queries on
-Tiles     k, v [128, WIDTH] stay in shared memory; q, do [64, WIDTH] with lse, delta [2, 64] stream through rings of
-          STAGES there; s, p, dp, ds [128, 64] in registers for a step, ds in shared memory too, in two buffers in turn;
-          dq [64, WIDTH] in registers, of each group one half of the columns; WIDTH is head_dim padded to 128
+Tiles     k, v [128, WIDTH] stay in shared memory; q, do [BLOCK_M, WIDTH] with lse, delta [2, BLOCK_M] stream through
+          rings of STAGES there; s, p, dp, ds [128, 64] in registers for 64 queries, ds in shared memory too, in two
+          buffers in turn; dq [BLOCK_M, WIDTH] in registers, of each group one half; WIDTH is head_dim padded to 64 or
+          128, BLOCK_M 128 or 64
 State     dk, dv [128, WIDTH], float32, in registers, over all query heads of the group
 Barriers  for each stage: q_full and do_full, which open when the bytes are there; empty, when both groups have arrived;
           the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty. A hardware barrier of
@@ -49,14 +50,14 @@ def flash_ws_gradients(
     """dK and dV of 2 · ROWS keys, and their share of dQ; see the head of this file."""
     batch, kv_head, tile = place_keys(gl.program_id(0), kv_tiles, kv_heads, section, SECTIONS)
     first, clear, last = tiles_seeing(tile, seq_len_q, seq_len_kv, BLOCK_M, 2 * ROWS, CAUSAL)
-    turn = 2 * tile % q_tiles
+    turn = tile * (2 * ROWS // BLOCK_M) % q_tiles
     q_shared = gl.allocate_shared_memory(q_described.dtype, [STAGES, 1, 1, BLOCK_M, WIDTH], q_described.layout)
     do_shared = gl.allocate_shared_memory(do_described.dtype, [STAGES, 1, 1, BLOCK_M, WIDTH], do_described.layout)
     k_shared = gl.allocate_shared_memory(k_described.dtype, [2, 1, 1, ROWS, WIDTH], k_described.layout)
     v_shared = gl.allocate_shared_memory(v_described.dtype, [2, 1, 1, ROWS, WIDTH], v_described.layout)
     rows_shared = gl.allocate_shared_memory(gl.float32, [STAGES, 2, BLOCK_M], rows_described.layout)
     ds_layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-    ds_shared = gl.allocate_shared_memory(q_described.dtype, [4, ROWS, BLOCK_M], ds_layout)
+    ds_shared = gl.allocate_shared_memory(q_described.dtype, [4 * BLOCK_M // 64, ROWS, 64], ds_layout)
     kv_full = barriers(2, 1)
     q_full, empty = full_and_empty(STAGES, 2)
     do_full = barriers(STAGES, 1)

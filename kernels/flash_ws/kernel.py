@@ -36,6 +36,7 @@ from kernels.flash_ws.backward import backward
 from kernels.flash_ws.backward import launches as backward_launches
 from kernels.flash_ws.barriers import barriers, full_and_empty
 from kernels.flash_ws.consumer import consume
+from kernels.flash_ws.gradient_schedule import width_of
 from kernels.flash_ws.producer import produce
 from kernels.flash_ws.registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, REGISTERS
 from kernels.flash_ws.schedule import (
@@ -45,7 +46,6 @@ from kernels.flash_ws.schedule import (
     cut,
     section_of,
     shares_p,
-    width_of,
 )
 from kernels.flash_ws.swizzled import described
 from kernels.flash_ws.work import place, tiles_seen

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from kernels.flash_ws import gradient_schedule
+from kernels.flash_ws.gradient_schedule import width_of
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
@@ -65,11 +66,6 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
 def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     """The tile from which a backward pass that is not specialised makes its own: as many stages as fit a Hopper."""
     return replace(cut(problem, tile), num_stages=BACKWARD_STAGES)
-
-
-def width_of(problem: AttentionProblem) -> int:
-    """head_dim as tiles hold it: at least the 128 bytes of one row of shared memory."""
-    return max(64, problem.padded_head_dim)
 
 
 def shares_p(tile: TileConfig) -> bool:
