@@ -92,7 +92,7 @@ def test_scores_of_any_magnitude(kernel: str, size: float, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: bool, inputs: str) -> None:
-    """Of the fastest rung, against float64, by a tenth at most, and a hundredth of the dtype's rounding, for single rows."""
+    """Of the fastest rung, against float64, by a tenth at most; for single rows a hundredth of the rounding more."""
     problem = AttentionProblem(1, 4, 2, 2048, 2048, head_dim, dtype, causal=causal)
     work = taken("flash_ws", problem)
     q, k, v = HARD[inputs](draw(problem, GPU))
