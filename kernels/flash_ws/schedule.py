@@ -50,7 +50,7 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     programs are equally long.
     """
     width = width_of(problem)
-    return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order))
+    return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order), ORDERS)
 
 
 def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
