@@ -45,7 +45,7 @@ def _sizes(problem: AttentionProblem) -> dict[str, tuple[int, str]]:
     scores = f"{b} · {h} · {q} · {kv} · {e} B"
     size = problem.tensor_bytes
     gradients = {"do": rows, "dq": rows, "dk": keys, "dv": keys} if problem.backward else {}
-    of_scores = dict.fromkeys(("ds", "dp"), (problem.score_bytes, scores)) if problem.backward else {}
+    of_scores = dict.fromkeys(("ds", "dp", "dp_p"), (problem.score_bytes, scores)) if problem.backward else {}
     return {
         "q": (size["q"], rows),
         "k": (size["k"], keys),

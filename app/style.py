@@ -23,6 +23,7 @@ TENSOR = {
     "dv": "#6CC7AB",
     "ds": "#E3B8CF",
     "dp": "#EC9F6B",
+    "dp_p": "#B9835C",
     "do": "#A9D7F2",
 }
 # Memory that is no tensor's.

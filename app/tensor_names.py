@@ -3,7 +3,7 @@
 from app.style import STATE
 
 _TITLES = {f"d{letter.lower()}": f"d{letter}" for letter in "QKVSPO"}
-_TITLES |= {"delta": "delta", "dq_sum": "ΣdQ"}
+_TITLES |= {"delta": "delta", "dq_sum": "ΣdQ", "dp_p": "dP∘P"}
 
 
 def tensor_title(name: str) -> str:

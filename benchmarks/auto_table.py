@@ -100,7 +100,11 @@ def main(
         choices.append(Choice(problem, fastest.kernel, fastest.tile, times[fastest], len(times)))
     Console(width=140).print(printed)
     print(f"SM clock {min(clocks)} to {max(clocks)} MHz")
-    made = f"python -m benchmarks.auto_table, {datetime.now(UTC):%Y-%m-%d}, driver {device.driver}, {environment()}"
+    versions = environment()
+    made = (
+        f"python -m benchmarks.auto_table, {datetime.now(UTC):%Y-%m-%d}, driver {device.driver}, "
+        f"torch {versions['torch']}, triton {versions['triton']}"
+    )
     out.mkdir(exist_ok=True)
     path = out / f"{device.name.lower().replace(' ', '_')}.json"
     path.write_text(json.dumps(encode(Table(device.name, made, tuple(choices))), indent=1) + "\n")

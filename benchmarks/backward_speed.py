@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.problem import AttentionProblem
+from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import LaunchHook
 from profiler.bench import Bench, Load
 from profiler.run import DeviceInfo
@@ -21,6 +21,7 @@ from profiler.workload import Workload
 REFERENCE = "cudnn"
 LIBRARIES = {REFERENCE: SDPBackend.CUDNN_ATTENTION, "flash_attention_2": SDPBackend.FLASH_ATTENTION}
 RUNGS = ("flash", "flash_tma", "flash_ws")
+TILE = TileConfig(128, 64, 8, 3)  # a backward pass keeps 128 keys then, and streams 64 queries
 PROBLEMS = tuple(
     AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", causal, backward=True) for causal in (False, True)
 )

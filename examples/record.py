@@ -71,6 +71,7 @@ RECORDINGS = {
         ("row_streaming", "flash_kv_outer", "flash", "split_kv"), _bfloat16(16, 16, 8192), is_traced=False
     ),
     "library_8k": Recording(("cudnn", "flash_attention_2", "mem_efficient", "flex"), _bfloat16(16, 16, 8192)),
+    "rungs_8k": Recording(("cudnn", "flash", "flash_tma", "flash_ws"), _bfloat16(16, 16, 8192)),
     "decode_64k": Recording(
         ("flash", "split_kv"), AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16"), TileConfig(16, 64, 4, 3)
     ),
@@ -79,6 +80,7 @@ RECORDINGS = {
     ),
     "long_64k": Recording(("cudnn", "flash"), _bfloat16(4, 4, 65536), WIDE, (LINEAR, SAWTOOTH)),
     "long_causal_128k": Recording(("cudnn", "flash"), _bfloat16(2, 2, 131072, True), WIDE, (LINEAR, LONGEST_FIRST)),
+    "long_rungs": Recording(("cudnn", "flash_ws"), _bfloat16(2, 2, 131072, True), WIDE, (LINEAR, LONGEST_FIRST)),
     "long_causal_256k": Recording(("cudnn", "flash"), _bfloat16(1, 1, 262144, True), WIDE, (LINEAR, LONGEST_FIRST)),
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """auto: what it chooses from a table of measurements, what it refuses, and where it is offered."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import form
+from benchmarks.auto_table import problems
 from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
 from profiler import auto
 from profiler.codec import NotARun, encode
@@ -33,6 +35,9 @@ CHOICES = (
 )
 H200 = DeviceInfo("cuda:0", "NVIDIA H200", compute_capability=(9, 0), shared_memory_per_block=232_448)
 HOW: auto.How = (0, "cold", 20, None, "auto", True, False)
+
+
+KEPT = auto.FOLDER
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +134,23 @@ def test_the_form_offers_it_on_a_gpu_with_a_table_alone(monkeypatch: pytest.Monk
 
 def test_with_a_backward_pass_only_what_has_one_is_chosen() -> None:
     assert auto.choose(replace(DECODE, backward=True), H200).kernel == "flash_ws"
+
+
+@pytest.mark.parametrize("kept", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
+def test_each_kept_table_is_of_problems_that_its_gpu_runs(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One choice for each problem that the benchmark measures, chosen for its own problem, with the tile as cut."""
+    monkeypatch.setattr(auto, "FOLDER", kept.parent)
+    auto.tables.cache_clear()
+    (table,) = (table for name, table in auto.tables().items() if name.lower().replace(" ", "_") == kept.stem)
+    assert {choice.problem for choice in table.choices} == set(problems()) and len(table.choices) == len(problems())
+    assert re.fullmatch(
+        r"python -m benchmarks\.auto_table, \d{4}-\d\d-\d\d, driver [\d.]+, torch \S+, triton [\d.]+", table.made
+    )
+    for choice in table.choices:
+        assert auto.choose(choice.problem, H200) == choice
+        assert auto.tile_for(choice, choice.problem) == choice.tile
+        assert 0 < choice.seconds < 1 and choice.of > 1
+
+
+def test_there_is_a_table_of_an_h200() -> None:
+    assert (KEPT / "nvidia_h200.json").is_file()

@@ -162,11 +162,11 @@ def test_a_bench_knows_its_tensors() -> None:
 
 
 def test_a_bench_knows_the_tensors_of_its_backward_pass() -> None:
-    """dO is there before; naive has P, dP and dS at its peak and no dQ, dK yet; flash has delta and the sums of dQ."""
+    """dO is there before; naive has P, dP, dP∘P and dS at its peak and no dQ, dK yet; flash has delta and the sums of dQ."""
     problem = AttentionProblem(1, 2, 2, 64, 64, 16, backward=True)
     naive = Bench(Workload("naive", problem, None), cpu_device())
     assert list(naive.tensors.before) == ["q", "k", "v", "do"]
-    assert naive.tensors.sizes == dict.fromkeys(("p", "ds", "dp"), 2 * 64 * 64 * 2)
+    assert naive.tensors.sizes == dict.fromkeys(("p", "ds", "dp", "dp_p"), 2 * 64 * 64 * 2)
     assert naive.tensors.writes["dp"] == {"dp"} and naive.tensors.writes["scale_ds"] == {"ds"}
     flash = Bench(Workload("flash", problem, TileConfig(16, 16)), cpu_device())
     assert flash.tensors.sizes == {"lse": 512, "delta": 512, "dq_sum": 2 * 64 * 16 * 4}

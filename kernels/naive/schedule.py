@@ -43,7 +43,13 @@ def _backward(problem: AttentionProblem) -> tuple[Launch, ...]:
     return (
         Launch("dv", {"p": scores, "do": size["do"]}, {"dv": size["dv"]}, flops=product),
         Launch("dp", {"do": size["do"], "v": size["v"]}, {"dp": scores}, flops=product),
-        Launch("ds", {"dp": scores, "p": scores}, {"ds": scores}, flops=SOFTMAX_BACKWARD_FLOPS * count),
+        # torch has two kernels for it: the first writes dP ∘ P, the second reads it, and P again for the sums' share.
+        Launch(
+            "ds",
+            {"dp": scores, "p": 2 * scores, "dp_p": scores},
+            {"dp_p": scores, "ds": scores},
+            flops=SOFTMAX_BACKWARD_FLOPS * count,
+        ),
         Launch("scale_ds", {"ds": scores}, {"ds": scores}, flops=count),
         Launch("dq", {"ds": scores, "k": size["k"]}, {"dq": size["dq"]}, flops=product),
         Launch("dk", {"ds": scores, "q": size["q"]}, {"dk": size["dk"]}, flops=product),
@@ -71,12 +77,13 @@ def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]
 def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
     """S and P are alive together while softmax runs; the boolean mask is there all along.
 
-    Backward keeps P. dP and dS are alive beside it while softmax's gradient is made, before dQ and dK are; where these
-    two take more than dP, the end is the peak.
+    Backward keeps P. dP, dP ∘ P and dS are alive beside it while softmax's gradient is made, before dQ and dK are; where
+    these two take more than dP and dP ∘ P, the end is the peak.
     """
     size, scores = problem.tensor_bytes, problem.score_bytes
     mask = {"mask": problem.seq_len_q * problem.seq_len_kv} if problem.is_masked else {}
     if not problem.backward:
         return {"s": scores, "p": scores} | mask
-    is_late = size["dq"] + size["dk"] > scores
-    return {"p": scores, "ds": scores} | ({} if is_late else {"dp": scores, "dq": 0, "dk": 0}) | mask
+    is_late = size["dq"] + size["dk"] > 2 * scores
+    early = {"dp": scores, "dp_p": scores, "dq": 0, "dk": 0}
+    return {"p": scores, "ds": scores} | ({} if is_late else early) | mask
