@@ -335,13 +335,15 @@ class OperandBytes(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 @pytest.mark.parametrize("case", CASES)
 def test_naive_equals_the_operands_of_its_launches(case: str, dtype: str) -> None:
-    """Forward and backward."""
+    """Forward and backward; on a GPU torch's softmax backward has dP∘P between its two kernels, and reads P in both."""
     problem = AttentionProblem(**vars(CASES[case][0]) | {"dtype": dtype, "backward": True})
     inputs, do = draw(problem), draw_do(problem, 0, "cpu")
     with OperandBytes() as mode:
         output = NAIVE.forward(*inputs, problem, TileConfig(), launch=mode.named, finite=True)
         NAIVE.backward(*inputs, output, do, problem, TileConfig(), launch=mode.named, finite=True)
     launches = NAIVE.schedule(problem, TileConfig()).launches
+    read, written = mode.found["ds"]
+    mode.found["ds"] = read + 2 * problem.score_bytes, written + problem.score_bytes
     assert mode.found == {x.name: (sum(x.reads.values()), sum(x.writes.values())) for x in launches}
 
 
