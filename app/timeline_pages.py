@@ -15,6 +15,7 @@ from app.spread import Spread, spread
 from app.spread_chart import Axes, drawn_programs, spread_chart
 from app.style import Theme, capacity, ratio, seconds, significant, traffic
 from app.timeline_chart import MOST_BARS, story, time_bins, timeline
+from kernels.problem import PERSISTENT
 from kernels.row_walk import RowWalk
 from kernels.walk import Walk
 from profiler.run import Run
@@ -105,8 +106,16 @@ def programs_on_sms(one: Timed, program: int, by: str, theme: Theme) -> Picture:
     shades = SHADES[by](one.found, walk_of(one.run, one.found))
     tick = one.run.timeline.timer_step_ns if one.run.timeline else 0
     many = "" if len(one.found.sm) <= MOST_BARS else f" Sampled at {time_bins(one.found)} moments."
-    caption = f"{story(one.found, len(one.found.sm), shades)}{many} The clock ticks every {tick} ns."
+    caption = f"{story(one.found, len(one.found.sm), shades)}{many}{_stay(one.run)} The clock ticks every {tick} ns."
     return Picture(f"Programs on SMs, {one.name}", caption, timeline(one.found, program, theme, shades), (CLOCK,))
+
+
+def _stay(run: Run) -> str:
+    """What is called a program where those that were launched take several Q tiles each."""
+    tile = run.workload.tile
+    if tile is None or tile.order != PERSISTENT:
+        return ""
+    return " The grid is persistent: what is called a program here is one Q tile of one that stays for the next."
 
 
 def spreads(some: list[Timed], program: int, theme: Theme) -> list[Picture]:

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import backward_speed
-from benchmarks.in_turn import in_turn
+from benchmarks.in_turn import fast_orders, in_turn
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
+from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler.bench import Bench
 from profiler.child import admit_all, describe
 from profiler.counters.copy_bandwidth import COUNTER as COPY
@@ -97,7 +97,7 @@ def main(
 
 
 def _runnable(problem: AttentionProblem, kernels: tuple[str, ...], given: TileConfig | None = None) -> list[Workload]:
-    """A Workload for each kernel that takes the problem here; longest programs first where a kernel has that order.
+    """Workloads of each kernel that takes the problem here, in its orders that may be fast.
 
     The tile is the given one, or the kernel's own of TILES.
     """
@@ -106,16 +106,14 @@ def _runnable(problem: AttentionProblem, kernels: tuple[str, ...], given: TileCo
         kernel = all_kernels().get(name)
         if kernel is None:
             continue
-        order = LONGEST_FIRST if problem.causal and LONGEST_FIRST in kernel.orders else LINEAR
         tile = given or TILES.get(name, TileConfig())
-        tile = TileConfig(tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages, order)
         try:
-            (work,) = workloads((name,), problem, tile, DEVICE, trace=None)
-            admit_all((work,))
+            works = workloads((name,), problem, tile, DEVICE, trace=None, orders=fast_orders(kernel, problem))
+            admit_all(works)
         except Refused as reason:
             print(f"{problem.label}: {name} is left out. {reason}")
             continue
-        found.append(work)
+        found += works
     return found
 
 

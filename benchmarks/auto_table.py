@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table as Printed
 
-from benchmarks.in_turn import in_turn
+from benchmarks.in_turn import fast_orders, in_turn
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import LINEAR, LONGEST_FIRST, AttentionProblem, Refused, TileConfig
+from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler.auto import FOLDER, Choice, Table
 from profiler.bench import Bench
 from profiler.child import admit_all, describe
@@ -57,15 +57,13 @@ def problems() -> tuple[AttentionProblem, ...]:
 
 
 def candidates(problem: AttentionProblem) -> list[Workload]:
-    """What may be fastest: each kernel with each of its tiles, the longest programs first where that helps."""
+    """What may be fastest: each kernel with each of its tiles, in its orders that may be fast."""
     found: list[Workload] = []
     for name, tiles in TILES.items():
         kernel: AttentionKernel = all_kernels()[name]
-        order = LONGEST_FIRST if problem.causal and LONGEST_FIRST in kernel.orders else LINEAR
         for tile in tiles:
-            asked = TileConfig(tile.BLOCK_M, tile.BLOCK_N, tile.num_warps, tile.num_stages, order)
             try:
-                found += workloads((name,), problem, asked, DEVICE, trace=None)
+                found += workloads((name,), problem, tile, DEVICE, trace=None, orders=fast_orders(kernel, problem))
             except Refused:
                 continue
     return list(dict.fromkeys(found))

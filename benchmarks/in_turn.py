@@ -6,10 +6,18 @@ from typing import TypeVar
 
 import torch
 
+from kernels.base import AttentionKernel
+from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, AttentionProblem
 from profiler.bench import Load
 from profiler.workload import Workload
 
 Named = TypeVar("Named", str, Workload)
+
+
+def fast_orders(kernel: AttentionKernel, problem: AttentionProblem) -> tuple[str, ...]:
+    """The orders of a kernel that may be its fastest: long programs first under a causal mask, and persistent."""
+    first = LONGEST_FIRST if problem.causal and LONGEST_FIRST in kernel.orders else LINEAR
+    return (first, PERSISTENT) if PERSISTENT in kernel.orders else (first,)
 
 
 def in_turn(

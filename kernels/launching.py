@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 import triton
+from triton.runtime import driver
 from triton.runtime.jit import MockTensor
 
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.run import StateTrace, Timeline
 
 NAMES = ("q", "k", "v", "do")  # of what a kernel is given
+OVERLAPS_FROM = 90
 IS_INTERPRETED: bool = triton.knobs.runtime.interpret
 
 
@@ -35,6 +37,15 @@ class TritonLaunch:
     def compile(self) -> Any:
         """The kernel that this launch would run on the current GPU, compiled; nothing is launched."""
         return compiled(self.function, self.arguments, self.constants)
+
+
+def may_overlap() -> bool:
+    """Whether of two launches the second can take its place while the first still runs, on the current GPU.
+
+    It is NVIDIA's programmatic dependent launch, from compute capability 9.0 on: the first launch says when, the second
+    waits for its end before it reads what the first wrote.
+    """
+    return not IS_INTERPRETED and bool(driver.active.get_current_target().arch >= OVERLAPS_FROM)
 
 
 def require_rows(*tensors: torch.Tensor) -> None:

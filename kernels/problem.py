@@ -9,7 +9,7 @@ from kernels.shown import shown
 
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 FLOAT32_BYTES = ELEMENT_BYTES["float32"]  # of one value of m, l, acc and LSE, whatever the inputs are
-ORDERS = LINEAR, SAWTOOTH, LONGEST_FIRST = "linear", "sawtooth", "longest_first"
+ORDERS = LINEAR, SAWTOOTH, LONGEST_FIRST, PERSISTENT = "linear", "sawtooth", "longest_first", "persistent"
 MAX_HEAD_DIM = 256
 MAX_BLOCK = 1024
 MAX_SEQ_LEN = 2**24
@@ -196,7 +196,8 @@ class TileConfig:
     """How a tiled kernel cuts the problem; the names are those of the kernels' constexprs. Raises Refused.
 
     `order` is the order of programs and of their KV tiles: linear is rising; sawtooth scans K and V backwards in every
-    second wave of programs; longest_first launches the programs in falling length.
+    second wave of programs; longest_first launches the programs in falling length; persistent launches as many programs
+    as the GPU holds at once, which share out the Q tiles.
     """
 
     BLOCK_M: int = 64

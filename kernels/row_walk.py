@@ -77,7 +77,10 @@ class RowWalk(Walk):
         return np.asarray(turned ^ self.descending)
 
     def launch_order(self) -> Int64Array:
-        """The numbers of all programs of the launch in the order in which they are launched, int64 [total_programs]."""
+        """The numbers of all programs in the order in which they are launched or, by those that stay, begun.
+
+        int64 [total_programs].
+        """
         number = np.arange(self.total_programs).reshape(-1, self.section, self.programs)
         return np.asarray(number.transpose(0, 2, 1).reshape(-1))
 

@@ -42,7 +42,7 @@ class StateTrace:
 
 @dataclass
 class Timeline:
-    """Where a timed kernel writes, for each program: its SM (int32) and %globaltimer at start and end (int64, ns)."""
+    """Where a timed kernel writes each Walk program's SM (int32) and %globaltimer at start and end (int64, ns)."""
 
     sm: torch.Tensor
     start: torch.Tensor

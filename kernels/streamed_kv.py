@@ -1,5 +1,7 @@
 """The schedule that kernels share which keep a Q tile and stream K and V past it in one launch, in every order."""
 
+from dataclasses import replace
+
 from kernels.on_chip import tiled
 from kernels.problem import (
     FLOAT32_BYTES,
@@ -41,9 +43,14 @@ def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
     return {"lse": problem.tensor_bytes["lse"]} | backward_temporaries(problem)
 
 
-def in_any_order(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
-    """The tile as it is. Raises Refused for longest_first where all programs are equally long."""
+def in_any_order(problem: AttentionProblem, tile: TileConfig, orders: tuple[str, ...] = ORDERS) -> TileConfig:
+    """The tile as it is, in linear order where it names another than those.
+
+    Raises Refused for longest_first where all programs are equally long.
+    """
     require_a_tile(tile)
+    if tile.order not in orders:
+        return replace(tile, order=LINEAR)
     if tile.order == LONGEST_FIRST and not problem.causal:
         raise Refused(
             f"{LONGEST_FIRST} launches the programs with most KV tiles first, and without a causal mask no order of Q "

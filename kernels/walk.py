@@ -18,8 +18,9 @@ class Walk(ABC):
     """What each program does, step by step; every (batch, head) is walked alike, except where `tile_of` says so.
 
     `grid` is the score matrix as tiles. Programs are numbered as they are launched, unless a Walk says otherwise:
-    program (batch · heads + head) · programs + p is the p-th of its (batch, head). A step is one visit of one tile; a
-    program that visits none has one step, in which it only opens and closes.
+    program (batch · heads + head) · programs + p is the p-th of its (batch, head). Of a persistent grid each Q tile
+    counts as a program. A step is one visit of one tile; a program that visits none has one step, in which it only
+    opens and closes.
     """
 
     grid: TileGrid

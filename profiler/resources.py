@@ -1,10 +1,10 @@
 """What a compiled kernel takes of a GPU: registers, spills, shared memory; and how many programs a GPU then holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import AttentionProblem, Refused, TileConfig
+from kernels.problem import PERSISTENT, AttentionProblem, Refused, TileConfig
 from profiler.architecture import ARCHITECTURES
 from profiler.occupancy import CtaNeeds, Occupancy, Waves, occupancy_of, waves_of
 from profiler.target import GpuTarget, spell
@@ -54,6 +54,8 @@ class Code:
 @dataclass(frozen=True)
 class LaunchResources:
     """What one launch takes: registers and spill_bytes of a thread, the rest of a CTA; and the programs of its grid.
+
+    A persistent grid has as many programs as a GPU holds, and no more than `programs`.
 
     registers is ptxas's count, REG, what the driver calls NUM_REGS; spill_bytes is a thread's local memory, STACK +
     LOCAL, what the driver calls LOCAL_SIZE_BYTES and Triton, in words of 4 bytes, n_spills. shared_memory is in bytes,
@@ -130,8 +132,17 @@ def on_gpu(found: Resources, gpu: GpuTarget) -> tuple[LaunchOnGpu, ...]:
         raise Refused(
             f"This code is for compute capability {spell(compiled_for)}; {gpu.title} has {has}: compile again."
         )
-    held = ((launch, occupancy_of(launch.needs, gpu)) for launch in found.launches)
-    return tuple(LaunchOnGpu(launch, how, waves_of(launch.programs, how, gpu)) for launch, how in held)
+    stays = found.configuration.tile.order == PERSISTENT
+    return tuple(_held(launch, gpu, stays and launch is found.main) for launch in found.launches)
+
+
+def _held(launch: LaunchResources, gpu: GpuTarget, stays: bool) -> LaunchOnGpu:
+    """A launch on a GPU; one that stays has no more programs than the GPU holds at once."""
+    occupancy = occupancy_of(launch.needs, gpu)
+    waves = waves_of(launch.programs, occupancy, gpu)
+    if stays and waves is not None and launch.programs > waves.programs_at_once:
+        return _held(replace(launch, programs=waves.programs_at_once), gpu, False)
+    return LaunchOnGpu(launch, occupancy, waves)
 
 
 def why_not(found: Resources, gpu: GpuTarget) -> str:

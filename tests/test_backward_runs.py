@@ -189,7 +189,7 @@ def test_every_tensor_of_both_has_a_name_and_a_size(runs: tuple[Run, Run]) -> No
 
 
 def test_peak_memory_by_hand() -> None:
-    """2 heads of 64 · 16 float16 are 4 KiB, and scores of 64 · 64 are 16 KiB: P, dP, dP∘P, dS beside Q, K, V, O, dO, dV."""
+    """2 heads of 64 · 16 float16 are 4 KiB, scores of 64 · 64 are 16 KiB: P, dP, dP∘P, dS beside Q, K, V, O, dO, dV."""
     problem = AttentionProblem(1, 2, 2, 64, 64, 16, backward=True)
     naive = peak_tensors(all_kernels()["naive"], problem, None)
     assert sum(naive.values()) == 6 * 4096 + 4 * 16384 and not {"dq", "dk", "s"} & {*naive}

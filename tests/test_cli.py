@@ -326,7 +326,14 @@ def test_help_names_every_command(command: Command) -> None:
     ("words", "sentence"),
     [
         ("run --kernel naive --order sawtooth", "No chosen kernel has the order sawtooth; choose linear, or a kernel "),
-        ("run --kernel flash --order spiral", "order 'spiral' is not known; choose linear, sawtooth, longest_first."),
+        (
+            "run --kernel flash --order spiral",
+            "order 'spiral' is not known; choose linear, sawtooth, longest_first, per",
+        ),
+        (
+            "run --kernel flash --order persistent",
+            "No chosen kernel has the order persistent; choose linear, or a kernel ",
+        ),
         ("run --kernel flash --order longest_first", "longest_first launches the programs with most KV tiles first, "),
         (
             "schedule --kernel flash --seq-len 1048576 --block-m 16 --block-n 16 --json",

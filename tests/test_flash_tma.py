@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import AttentionProblem, Refused, TileConfig
 from profiler.device import GPUS
 from tests.attention_cases import CASES, T16, T32, check, draw
 from tests.seen_rows import check_schedule
@@ -26,7 +26,7 @@ def test_equals_the_interpreters_trace(work: tuple[AttentionProblem, TileConfig]
     check_schedule(KERNEL, replace(problem, head_dim=8 * problem.head_dim), tile)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", KERNEL.orders)
 @pytest.mark.parametrize("case", ["causal_200_over_64", "gqa_6_over_2", "head_dim_80"])
 def test_equals_the_interpreters_trace_in_every_order(case: str, order: str) -> None:
     problem, tile = CASES[case]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app import own_kernels
 from kernels.base import AttentionKernel, GpuLimits, all_kernels
 from kernels.on_chip import REGISTERS, SHARED
-from kernels.problem import LONGEST_FIRST, ORDERS, SAWTOOTH, AttentionProblem, Refused, TileConfig
+from kernels.problem import LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from kernels.row_walk import RowWalk
 from profiler import list_command
 from profiler.device import GPUS, cpu_device
@@ -32,22 +32,23 @@ def works(draw_: st.DrawFn) -> tuple[AttentionProblem, TileConfig]:
     batch, heads, kv_heads = draw_(st.sampled_from([(1, 1, 1), (2, 3, 1), (1, 8, 2), (3, 5, 5)]))
     queries, keys = draw_(st.integers(1, 700)), draw_(st.integers(1, 700))
     problem = AttentionProblem(batch, heads, kv_heads, queries, max(keys, queries - 127), 64, causal=causal)
-    return problem, TileConfig(order=draw_(st.sampled_from(ORDERS if causal else ORDERS[:2])))
+    orders = [order for order in KERNEL.orders if causal or order != LONGEST_FIRST]
+    return problem, TileConfig(order=draw_(st.sampled_from(orders)))
 
 
 @settings(max_examples=60)
 @given(works())
 def test_the_kernels_own_arithmetic_gives_the_schedules_work(work: tuple[AttentionProblem, TileConfig]) -> None:
-    """The Gluon functions themselves, run as Python for every program of the grid in its order."""
-    from kernels.flash_ws.kernel import grid
-    from kernels.flash_ws.schedule import BLOCK_M, section_of
+    """The Gluon functions themselves, run as Python for every Q tile in the order in which they are begun."""
+    from kernels.flash_ws.kernel import items_in
+    from kernels.flash_ws.schedule import BLOCK_M, begins_with_the_longest, section_of
     from kernels.flash_ws.work import place, tiles_seen
 
     problem, tile = work
     tile, walk = KERNEL.cut(problem, tile), walk_of(KERNEL, *work)
-    section, longest = section_of(problem, tile), tile.order == LONGEST_FIRST
-    q_tiles = walk.grid.q_tiles
-    launched = [place.fn(p, problem.heads, problem.group, q_tiles, section, longest) for p in range(grid(problem)[0])]
+    section, longest = section_of(problem, tile), begins_with_the_longest(problem, tile)
+    q_tiles, items = walk.grid.q_tiles, items_in(problem)
+    launched = [place.fn(item, problem.heads, problem.group, q_tiles, section, longest) for item in range(items)]
     assert [number for *_, number in launched] == walk.launch_order().tolist()
     for batch, head, kv_head, q_tile, number in launched:
         assert (batch * problem.heads + head, kv_head) == (number // walk.programs, head // problem.group)
@@ -55,6 +56,52 @@ def test_the_kernels_own_arithmetic_gives_the_schedules_work(work: tuple[Attenti
         scan = list(range(n_tiles)) if not walk.is_backward(number) else list(range(n_tiles - 1, -1, -1))
         visits = [walk.tile_of(number, step) for step in range(int(walk.steps[number % walk.programs]))]
         assert visits == [(q_tile, kv_tile) for kv_tile in scan]
+
+
+def dealt(items: int, programs: int, causal: bool) -> list[list[int]]:
+    """The items of each program of a persistent grid, as the kernel counts them."""
+    from kernels.flash_ws.work import items_of, nth_item
+
+    with pytest.MonkeyPatch.context() as patch:
+        # One calls the other, which outside of a kernel is Python's to call only so.
+        patch.setattr("kernels.flash_ws.work.nth_item", nth_item.fn)
+        shares = [items_of.fn(program, programs, items, causal) for program in range(programs)]
+    return [[nth_item.fn(n, program, programs, causal) for n in range(shares[program])] for program in range(programs)]
+
+
+@given(st.integers(1, 2000), st.integers(1, 300), st.booleans())
+def test_a_persistent_grid_has_every_item_once(items: int, most: int, causal: bool) -> None:
+    """And each program one of each wave, so that the shares differ by one at most."""
+    programs = min(items, most)
+    shares = dealt(items, programs, causal)
+    assert sorted(item for share in shares for item in share) == list(range(items))
+    assert all([item // programs for item in share] == list(range(len(share))) for share in shares)
+
+
+def test_a_persistent_grid_by_hand() -> None:
+    """Behind a causal mask every second wave is dealt out the other way round."""
+    assert dealt(11, 4, False) == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7]]
+    assert dealt(11, 4, True) == [[0, 7, 8], [1, 6, 9], [2, 5, 10], [3, 4]]
+    assert dealt(7, 4, True) == [[0], [1, 6], [2, 5], [3, 4]]
+
+
+def test_a_persistent_grid_is_no_larger_than_the_gpu() -> None:
+    from kernels.flash_ws.kernel import grid, launches, prepare
+
+    stays, goes = (TileConfig(order=order) for order in (PERSISTENT, SAWTOOTH))
+    few = replace(LONG, seq_len_q=300)
+    assert [grid(LONG, tile, 132) for tile in (stays, goes)] == [(132,), (1024,)]
+    assert grid(few, stays, 132) == (48,) == launches(few, stays)[0].grid
+    assert prepare(LONG, stays, "cpu") == 1
+
+
+def test_persistent_begins_the_longest_first_behind_a_causal_mask_alone() -> None:
+    causal = replace(LONG, causal=True)
+    walks = [walk_of(KERNEL, problem, TileConfig(order=PERSISTENT)) for problem in (LONG, causal)]
+    assert [walk.section for walk in walks] == [1, 4] and not any(walk.wave for walk in walks)
+    assert [walk.launch_order()[:3].tolist() for walk in walks] == [[0, 1, 2], [0, 64, 128]]
+    assert [walk.tile_of(0, 0) for walk in walks] == [(0, 63), (63, 63)]
+    assert [walk.tile_of(walk.programs - 1, 0) for walk in walks] == [(63, 63), (0, 0)]
 
 
 @settings(max_examples=60)

@@ -162,7 +162,7 @@ def test_a_bench_knows_its_tensors() -> None:
 
 
 def test_a_bench_knows_the_tensors_of_its_backward_pass() -> None:
-    """dO is there before; naive has P, dP, dP∘P and dS at its peak and no dQ, dK yet; flash has delta and the sums of dQ."""
+    """dO is there before; naive has P, dP, dP∘P and dS at its peak, no dQ yet; flash has delta and the sums of dQ."""
     problem = AttentionProblem(1, 2, 2, 64, 64, 16, backward=True)
     naive = Bench(Workload("naive", problem, None), cpu_device())
     assert list(naive.tensors.before) == ["q", "k", "v", "do"]

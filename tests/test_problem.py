@@ -61,7 +61,7 @@ def test_an_impossible_problem_is_refused(wrong: dict[str, Any], sentence: str) 
         ({"num_warps": 64}, "num_warps is 64; it must be a power of two up to 32, such as 32."),
         ({"num_stages": 9}, "num_stages is 9; choose 1 to 8."),
         ({"num_stages": 0}, "num_stages is 0; it must be at least 1."),
-        ({"order": "spiral"}, "order 'spiral' is not known; choose linear, sawtooth, longest_first."),
+        ({"order": "spiral"}, "order 'spiral' is not known; choose linear, sawtooth, longest_first, persistent."),
     ],
     ids=str,
 )

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.problem import SAWTOOTH, AttentionProblem, Refused, TileConfig
+from kernels.problem import PERSISTENT, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from profiler import __main__ as cli
 from profiler import compile_pool
 from profiler.compile_pool import compile_all
 from profiler.compiled_code import NoCode, code_of
+from profiler.occupancy import Waves
 from profiler.resource_cache import ResourceCache, resources_folder, triton_version
 from profiler.resources import Code, Configuration, LaunchResources, Resources, configurations, on_gpu, why_not
 from profiler.target import gpu_target
@@ -151,6 +152,23 @@ def test_what_is_no_configuration(kernel: str, tile: TileConfig, capability: tup
     with pytest.raises(Refused) as refusal:
         Configuration(kernel, SMALL, tile, capability)
     assert str(refusal.value).startswith(sentence)
+
+
+def test_a_persistent_grid_is_one_wave_at_most() -> None:
+    """168 registers of 12 warps, of which three are on each sub-core: one program on an SM. Backward as it is."""
+    problem = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", backward=True)
+    chosen = Configuration("flash_ws", problem, TileConfig(128, 128, 8, 2, PERSISTENT), (9, 0))
+    code = Code("a" * 64, "b" * 64, "c" * 64)
+    main = LaunchResources("flash_ws", 168, 0, 164_200, 0, 12, 1024, code)
+    other = LaunchResources("gradients", 255, 0, 200_000, 0, 8, 1024, code)
+    found = Resources(chosen, "3.7.1", (main, other))
+    first, second = on_gpu(found, gpu_target("h200"))
+    assert first.waves == Waves(132, 1.0, 1.0) and first.resources.programs == 132
+    assert second.resources == other and second.waves is not None and second.waves.count == 1024 / 132
+    few = on_gpu(replace(found, launches=(replace(main, programs=33),)), gpu_target("h200"))[0]
+    assert few.resources.programs == 33 and few.waves == Waves(132, 0.25, 0.25)
+    linear = replace(found, configuration=replace(chosen, tile=TileConfig(128, 128, 8, 2)))
+    assert on_gpu(linear, gpu_target("h200"))[0].resources.programs == 1024
 
 
 def test_configurations_are_cut_as_the_kernel_uses_them_and_each_stands_once() -> None:
@@ -349,7 +367,7 @@ def test_what_is_compiled_ahead_is_what_a_launch_looks_for() -> None:
     words = [sys.executable, "-m", "tests.seen_launches"]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
-    assert len(seen["same"]) == 35
+    assert len(seen["same"]) == 36
     assert {name: same for name, same in seen["same"].items() if not all(same)} == {}
     assert (seen["waves"], seen["kinds"]) == (1, 4)
 

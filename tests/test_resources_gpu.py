@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernels.base import all_kernels
-from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.problem import LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from profiler.child import describe
 from profiler.compile_pool import compile_all
 from profiler.device import find_spec
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.gpu
 GPU = "cuda:0"
 ROOT = Path(__file__).parents[1]
 LONG = AttentionProblem(1, 4, 4, 1024, 1024, 128, "bfloat16")
+MANY = AttentionProblem(1, 16, 16, 2048, 2048, 128, "bfloat16", causal=True)  # 256 Q tiles, of which 132 at once
 CAUSAL = AttentionProblem(2, 4, 2, 1000, 1000, 64, "float16", causal=True)
 DECODE = AttentionProblem(1, 32, 8, 1, 65_536, 128, "bfloat16")
 SHORT = AttentionProblem(1, 2, 2, 256, 256, 64, "float32")
@@ -37,6 +38,8 @@ CASES = [
     ("flash_tma", CAUSAL, TileConfig(64, 128, 4, 2, LONGEST_FIRST)),
     ("flash_ws", LONG, TileConfig(128, 128, 8, 2)),
     ("flash_ws", CAUSAL, TileConfig(128, 256, 8, 2, LONGEST_FIRST)),
+    ("flash_ws", LONG, TileConfig(128, 128, 8, 2, PERSISTENT)),
+    ("flash_ws", MANY, TileConfig(128, 128, 8, 2, PERSISTENT)),
     ("flash_ws", replace(LONG, backward=True), TileConfig(128, 128, 8, 2)),
     ("flash_ws", replace(CAUSAL, head_dim=128, backward=True), TileConfig(128, 128, 8, 2, LONGEST_FIRST)),
     ("flash_ws", replace(CAUSAL, backward=True), TileConfig(128, 256, 8, 2, LONGEST_FIRST)),
@@ -93,7 +96,8 @@ def test_the_launched_kernel_reports_the_same(
     done = subprocess.run(words, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    ours = [[one.registers, one.spill_bytes, one.shared_memory, one.programs] for one in found.launches]
+    launches = [one.resources for one in on_gpu(found, target)]
+    ours = [[one.registers, one.spill_bytes, one.shared_memory, one.programs] for one in launches]
     assert ours == told["launches"]
     assert told["hits"] and all(told["hits"])
     waves = on_gpu(found, target)[0].waves

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from kernels.reference import reference
 from profiler.bench import Bench
 from profiler.child import admit_all, describe
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned")]
 
 GPU = "cuda:0"
 RUNGS = ("flash_tma", "flash_ws")
+STAYS = [*((kernel, False) for kernel in RUNGS), ("flash_ws", True)]  # whether in a persistent grid
 LONG = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16")
 TILE = TileConfig(128, 64, 8, 3)
 SHAPES = [
@@ -29,6 +30,15 @@ SHAPES = [
     AttentionProblem(1, 8, 2, 300, 1000, 256, "bfloat16", causal=True),
     AttentionProblem(2, 6, 3, 77, 513, 80, "float16"),
     AttentionProblem(1, 4, 2, 400, 300, 64, "bfloat16", causal=True),
+]
+# Of 288, 1,152, 320, 288, 272 and 200 Q tiles, where an H200 holds 132 programs at once.
+MANY = [
+    AttentionProblem(2, 12, 4, 1500, 1500, 64, "bfloat16"),
+    AttentionProblem(4, 32, 8, 1025, 1025, 64, "float16", causal=True),
+    AttentionProblem(1, 20, 20, 2048, 513, 128, "bfloat16"),
+    AttentionProblem(1, 32, 8, 1100, 1300, 128, "bfloat16", causal=True),
+    AttentionProblem(1, 16, 4, 2049, 2049, 256, "float16", causal=True),
+    AttentionProblem(1, 200, 200, 77, 1, 80, "bfloat16"),
 ]
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 HARD: dict[str, Callable[[Tensors], Tensors]] = {
@@ -46,6 +56,10 @@ def _with_outliers(tensor: torch.Tensor) -> torch.Tensor:
     """Every sixteenth channel sixteen times as large, as trained models have them."""
     tensor[..., ::16] *= 16
     return tensor
+
+
+def _order(stays: bool, causal: bool) -> str:
+    return PERSISTENT if stays else LONGEST_FIRST if causal else LINEAR
 
 
 def taken(kernel: str, problem: AttentionProblem, tile: TileConfig = TILE) -> Workload:
@@ -71,6 +85,25 @@ def test_every_order_equals_float64(kernel: str, problem: AttentionProblem, orde
     check(all_kernels()[kernel].forward, problem, work.tile, draw(problem, GPU))
 
 
+@pytest.mark.parametrize("problem", [*SHAPES, *MANY], ids=str)
+def test_a_persistent_grid_equals_float64(problem: AttentionProblem) -> None:
+    work = taken("flash_ws", problem, replace(TILE, order=PERSISTENT))
+    assert work.tile is not None
+    check(all_kernels()["flash_ws"].forward, problem, work.tile, draw(problem, GPU))
+
+
+@pytest.mark.parametrize("problem", MANY, ids=str)
+def test_how_q_tiles_are_shared_out_changes_no_bit(problem: AttentionProblem) -> None:
+    """By one program, by several, by as many as the GPU holds and by one for each; and again each time."""
+    work = taken("flash_ws", problem, replace(TILE, order=PERSISTENT))
+    kernel, inputs = all_kernels()["flash_ws"], draw(problem, GPU)
+    first = kernel.forward(*inputs, problem, work.tile, finite=True)
+    assert first.lse is not None and not bool(first.o.isnan().any())
+    for programs in (1, 7, 131, 2**20, *[None] * 20):
+        output = kernel.forward(*inputs, problem, work.tile, finite=True, prepared=programs)
+        assert torch.equal(output.o, first.o) and torch.equal(output.lse, first.lse), programs
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
 @pytest.mark.parametrize("kernel", RUNGS)
@@ -92,7 +125,7 @@ def test_scores_of_any_magnitude(kernel: str, size: float, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: bool, inputs: str) -> None:
-    """Of the fastest rung, against float64, by a tenth at most."""
+    """Of the fastest rung, against float64, by a tenth at most; for single rows a hundredth of the rounding more."""
     problem = AttentionProblem(1, 4, 2, 2048, 2048, head_dim, dtype, causal=causal)
     work = taken("flash_ws", problem)
     q, k, v = HARD[inputs](draw(problem, GPU))
@@ -102,15 +135,15 @@ def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: 
         o = all_kernels()[name].forward(q, k, v, problem, work.tile, finite=True).o
         found[name] = float((o.double() - exact).norm() / exact.norm())
     print(f"ERRORS {problem.label} {inputs}: {found['flash_ws']:.6f} {found['cudnn']:.6f}")
-    assert 0 < found["flash_ws"] <= 1.1 * found["cudnn"], found
+    assert 0 < found["flash_ws"] <= 1.1 * found["cudnn"] + 0.01 * torch.finfo(q.dtype).eps / 2, found
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kernel", RUNGS)
-def test_what_is_requested_crosses_between_l2_and_the_sms(kernel: str, causal: bool) -> None:
+@pytest.mark.parametrize(("kernel", "stays"), STAYS)
+def test_what_is_requested_crosses_between_l2_and_the_sms(kernel: str, stays: bool, causal: bool) -> None:
     """What arrives at the SMs is every tile that the schedule names, and nothing else: to a hundredth."""
     problem = replace(LONG, causal=causal)
-    work = taken(kernel, problem, replace(TILE, order=LONGEST_FIRST if causal else LINEAR))
+    work = taken(kernel, problem, replace(TILE, order=_order(stays, causal)))
     assert work.tile is not None
     info = describe(GPU)
     if reason := cupti_range.COUNTER.unavailable(info):
@@ -131,10 +164,10 @@ def test_what_is_requested_crosses_between_l2_and_the_sms(kernel: str, causal: b
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kernel", RUNGS)
-def test_the_timeline_has_every_program_once(kernel: str, causal: bool) -> None:
+@pytest.mark.parametrize(("kernel", "stays"), STAYS)
+def test_the_timeline_has_every_program_once(kernel: str, stays: bool, causal: bool) -> None:
     problem = replace(LONG, causal=causal)
-    work = taken(kernel, problem, replace(TILE, order=LONGEST_FIRST if causal else LINEAR))
+    work = taken(kernel, problem, replace(TILE, order=_order(stays, causal)))
     info = describe(GPU)
     timeline = record_timeline(Bench(work, info))
     assert timeline is not None and timeline.launch == kernel and work.tile is not None
@@ -147,6 +180,12 @@ def test_the_timeline_has_every_program_once(kernel: str, causal: bool) -> None:
         # The longest programs of a head begin first, and take longer than its shortest.
         by_head = (end - start).reshape(-1, walk.programs)
         assert bool((by_head[:, 0] > by_head[:, -1]).all())
+    if stays:
+        # One Q tile of an SM after the other, and as many on each to one.
+        for one in np.unique(sm):
+            begun = np.argsort(start[sm == one], kind="stable")
+            assert bool((end[sm == one][begun][:-1] <= start[sm == one][begun][1:]).all())
+        assert np.ptp(np.bincount(sm)) <= 1
 
 
 def test_the_warp_specialised_rung_is_faster_than_flash() -> None:

@@ -14,6 +14,7 @@ from app.subject import schedule_of
 from app.timeline_headline import headline, span_decides
 from app.timeline_pages import timed
 from app.views import timeline as view
+from kernels.problem import PERSISTENT, TileConfig
 from profiler.run import Measurement, Run
 from tests import fake_runs
 from tests.test_spread import spread_of
@@ -82,6 +83,14 @@ def test_the_second_wave_of_a_sawtooth_goes_backwards() -> None:
     walk = schedule_of(two_orders()[1]).walk
     assert walk is not None
     assert [walk.tile_of(program, 0)[1] for program in (0, 131, 132, 263, 264)] == [0, 0, 127, 127, 0]
+
+
+def test_a_persistent_grid_says_what_is_called_a_program() -> None:
+    linear = two_orders()[0]
+    tile = TileConfig(128, 128, 8, 2, PERSISTENT)
+    work = dataclasses.replace(linear.workload, kernel="flash_ws", tile=tile)
+    said = [view.sheet((run,), LIGHT).items[0] for run in (linear, dataclasses.replace(linear, workload=work))]
+    assert ["is one Q tile of one that stays" in item.caption for item in said if isinstance(item, Picture)] == [0, 1]
 
 
 def test_runs_stand_side_by_side_on_the_same_axes() -> None:

@@ -23,9 +23,9 @@ from kernels.flash_ws.gradient_schedule import (
     width_of,
 )
 from kernels.flash_ws.gradients import flash_ws_gradients
-from kernels.flash_ws.registers import REGISTERS
 from kernels.flash_ws.schedule import backward_tile
 from kernels.flash_ws.swizzled import described
+from kernels.flash_ws.warps import REGISTERS
 from kernels.launching import TritonLaunch, meta_tensors, require_rows, strides
 from kernels.problem import FLOAT32_BYTES, AttentionProblem, TileConfig
 from kernels.run import Gradients, LaunchHook, Output

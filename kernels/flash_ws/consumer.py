@@ -137,43 +137,52 @@ def attend_tile(
 
 
 @gluon.jit
-def consume(
+def attend(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+    first_stage, first_phase, q_phase,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
+    PERSISTENT: gl.constexpr,
 ):  # fmt: skip
-    """All KV tiles of consumer INDEX, then its rows of O and LSE."""
+    """All KV tiles of a Q tile's rows of consumer INDEX, then O and LSE of these; returns the stage and phase after.
+
+    The first K and V tile are in first_stage. PERSISTENT leaves the turns at their first and last taker to who calls.
+    """
     DTYPE: gl.constexpr = o_described.dtype
     row = (tile * CONSUMERS + INDEX) * ROWS
     clear = tiles_clear(row, seq_len_q, seq_len_kv, n_tiles, BLOCK_N, CAUSAL)
     first = n_tiles - 1
     if TURNS:
         first = gl.where(backward, first, 0)
-    if TAKE_TURNS and INDEX == 1:
+    if TAKE_TURNS and INDEX == 1 and not PERSISTENT:
         give_turn(0)
 
     # The first tile has no tile before it.
-    mbarrier.wait(q_full.index(INDEX), 0)
-    mbarrier.wait(k_full.index(0), 0)
+    mbarrier.wait(q_full.index(INDEX), q_phase)
+    mbarrier.wait(k_full.index(first_stage), first_phase)
     if TAKE_TURNS:
         wait_for_turn(INDEX)
     q = q_shared.index(INDEX).reshape([ROWS, WIDTH])
-    s = start_scores(q, k_shared, 0, ROWS, BLOCK_N, WIDTH)
+    s = start_scores(q, k_shared, first_stage, ROWS, BLOCK_N, WIDTH)
     if TAKE_TURNS:
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(0, deps=[s])
-    mbarrier.arrive(k_empty.index(0))
+    mbarrier.arrive(k_empty.index(first_stage))
     s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
     m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
     m_i, _, p = weighed(s, m_i, scale, True)
     l_i = gl.sum(p, 1)
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     acc = gl.zeros([ROWS, WIDTH], gl.float32, o_layout)
-    k_stage = 1 % STAGES
-    k_phase = 1 // STAGES
-    v_stage = 0
-    v_phase = 0
+    if PERSISTENT:
+        k_stage = (first_stage + 1) % STAGES
+        k_phase = first_phase ^ (first_stage + 1) // STAGES
+    else:
+        k_stage = 1 % STAGES
+        k_phase = 1 // STAGES
+    v_stage = first_stage
+    v_phase = first_phase
 
     # Falling, the tiles with a mask come first; of those without a causal one only the last tile can need one, and that
     # was the first.
@@ -208,8 +217,10 @@ def consume(
     mbarrier.wait(v_full.index(v_stage), v_phase)
     acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
     acc, p_operand = warpgroup_mma_wait(0, deps=[acc, p_operand])
+    if PERSISTENT:
+        mbarrier.arrive(v_empty.index(v_stage))
     # The last turn that was given to consumer 0 has no taker yet.
-    if TAKE_TURNS and INDEX == 0:
+    if TAKE_TURNS and INDEX == 0 and not PERSISTENT:
         wait_for_turn(0)
 
     blind = l_i == 0.0
@@ -224,3 +235,19 @@ def consume(
     fence_async_shared()
     tma.async_copy_shared_to_global(o_described, [batch, head, row, 0], q_shared.index(INDEX))
     tma.store_wait(0)
+    return k_stage, k_phase
+
+
+@gluon.jit
+def consume(
+    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
+    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+    INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
+):  # fmt: skip
+    """Consumer INDEX of a program with one Q tile."""
+    attend(
+        o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
+        batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, 0, 0, 0,
+        INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P, False,
+    )  # fmt: skip

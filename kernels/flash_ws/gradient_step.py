@@ -19,9 +19,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.flash_ws.barriers import wait_for_both
 from kernels.flash_ws.gradient_work import q_tile_of, sum_place
 from kernels.flash_ws.softmax import exp2
+from kernels.flash_ws.warps import wait_for_both
 
 
 @gluon.jit

@@ -29,13 +29,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
-from kernels.flash_ws.barriers import barriers, full_and_empty
 from kernels.flash_ws.gradient_producer import produce_gradients
 from kernels.flash_ws.gradient_step import consume_queries
 from kernels.flash_ws.gradient_work import place_keys, tiles_seeing
-from kernels.flash_ws.registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS
-
-FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)
+from kernels.flash_ws.warps import CONSUMER_REGISTERS, FIRST, PRODUCER_REGISTERS, SECOND, barriers, full_and_empty
 
 
 @gluon.jit(

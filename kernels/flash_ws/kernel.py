@@ -5,14 +5,16 @@ of their own: one copies tiles by TMA, two groups of four have 64 queries each a
 work for one group while the other has its exponentials. Written in Gluon, the language below Triton, for Hopper.
 
 Grid      (batch · heads · ⌈seq_len_q / 128⌉,), Q tiles fastest; with longest_first the last Q tile first, of up to four
-          (batch, head) side by side
+          (batch, head) side by side; with persistent no more programs than the GPU holds at once, each with one Q tile
+          of each wave: behind a causal mask in the order of longest_first, every second wave the other way round
 Tiles     q [128, WIDTH] stays in shared memory; k, v [BLOCK_N, WIDTH] stream through rings of STAGES tiles there, from
           the last tile to the first, with sawtooth the other way in every second wave; s, p [128, BLOCK_N] in
           registers, s of a step beside p of the step before, which stands in shared memory instead where WIDTH is 64
           and a tile has 256 keys; WIDTH is head_dim padded to 64, 128 or 256
 State     m_i, l_i [128], acc [128, WIDTH], float32, in registers
 Barriers  for each stage of K and of V: full, which opens when the bytes are there; empty, when both groups have
-          arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty
+          arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty; with
+          persistent the rows of Q of each group have both, and empty opens when O has left through their memory
 HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE (equals schedule(); counters
           test it on a GPU, and the order of the work is tested without one: Gluon has no interpreter)
 L2↔SM     at most what is requested, in whole sectors; at least the compulsory bytes (l2_sm_bounds())
@@ -24,6 +26,7 @@ Paper     Shah et al. 2024, FlashAttention-3, Algorithms 1 and 2
 
 import math
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from triton.experimental import gluon
@@ -34,20 +37,30 @@ from kernels.described import require_describable
 from kernels.finite_values import kept_out
 from kernels.flash_ws.backward import backward
 from kernels.flash_ws.backward import launches as backward_launches
-from kernels.flash_ws.barriers import barriers, full_and_empty
+from kernels.flash_ws.clock import note_sm, note_time
 from kernels.flash_ws.consumer import consume
 from kernels.flash_ws.gradient_schedule import width_of
+from kernels.flash_ws.persistent import flash_ws_persistent
 from kernels.flash_ws.producer import produce
-from kernels.flash_ws.registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, REGISTERS
 from kernels.flash_ws.schedule import (
     BLOCK_M,
     CONSUMERS,
     ROWS,
+    begins_with_the_longest,
     cut,
     section_of,
     shares_p,
 )
 from kernels.flash_ws.swizzled import described
+from kernels.flash_ws.warps import (
+    CONSUMER_REGISTERS,
+    FIRST,
+    PRODUCER_REGISTERS,
+    REGISTERS,
+    SECOND,
+    barriers,
+    full_and_empty,
+)
 from kernels.flash_ws.work import place, tiles_seen
 from kernels.launching import (
     TritonLaunch,
@@ -57,29 +70,12 @@ from kernels.launching import (
     resident_programs,
     timeline_arguments,
 )
-from kernels.problem import LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.problem import PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.run import LaunchHook, Output, Timeline
 
 __all__ = ["backward", "forward", "launches", "prepare"]
 
-FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)
 TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cores, are what the groups wait for
-
-
-@gluon.jit
-def note_time(pointer, program):
-    """Store the GPU's clock."""
-    now = gl.inline_asm_elementwise(
-        "mov.u64 $0, %globaltimer;", "=l,r", [program], dtype=gl.int64, is_pure=False, pack=1
-    )
-    gl.store(pointer + program, now)
-
-
-@gluon.jit
-def note_sm(pointer, program):
-    """Store which SM this is."""
-    sm = gl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
-    gl.store(pointer + program, sm)
 
 
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])
@@ -159,7 +155,7 @@ def forward(
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:
         o, lse = outputs(q)
         arguments, constants = launch_arguments((q, k, v, o, lse), problem, tile, wave, timeline)
-        flash_ws_forward[grid(problem)](*arguments, **constants)
+        kernel_of(tile)[grid(problem, tile, wave)](*arguments, **constants)
         return Output(o, lse)
 
     with launch("flash_ws"):
@@ -169,22 +165,37 @@ def forward(
     return Output(kept_out(found.o, lambda *inputs: attend(*inputs).o, q, k, v), found.lse)
 
 
-def grid(problem: AttentionProblem) -> tuple[int]:
-    """One program for each Q tile of each (batch, head)."""
-    return (problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M),)
+def kernel_of(tile: TileConfig) -> Any:
+    """What is launched in the tile's order."""
+    return flash_ws_persistent if tile.order == PERSISTENT else flash_ws_forward
+
+
+def items_in(problem: AttentionProblem) -> int:
+    """Q tiles of all (batch, head)."""
+    return problem.batch * problem.heads * -(-problem.seq_len_q // BLOCK_M)
+
+
+def grid(problem: AttentionProblem, tile: TileConfig, wave: int) -> tuple[int]:
+    """One program for each Q tile of each (batch, head); with persistent no more than a wave."""
+    items = items_in(problem)
+    return (min(items, wave) if tile.order == PERSISTENT else items,)
 
 
 def prepare(problem: AttentionProblem, tile: TileConfig, device: torch.device | str) -> int:
-    """Programs of a wave, which sawtooth turns on: as many as the GPU holds at once; one where there is no GPU."""
-    if tile.order != SAWTOOTH or torch.device(device).type == "cpu":
+    """Programs of a wave, which sawtooth turns on and persistent launches: as many as the GPU holds at once.
+
+    One where there is no GPU, and in other orders, which do not ask.
+    """
+    if tile.order not in (SAWTOOTH, PERSISTENT) or torch.device(device).type == "cpu":
         return 1
     return resident_programs(launches(problem, tile)[0].compile())
 
 
 def launches(problem: AttentionProblem, tile: TileConfig) -> tuple[TritonLaunch, ...]:
-    """What forward and backward launch, with tensors that have no memory."""
+    """What forward and backward launch, with tensors that have no memory, on a GPU that holds all programs at once."""
     arguments, constants = launch_arguments(meta_tensors(problem), problem, tile)
-    main = TritonLaunch("flash_ws", flash_ws_forward, arguments, constants, grid(problem))
+    whole = grid(problem, tile, items_in(problem))
+    main = TritonLaunch("flash_ws", kernel_of(tile), arguments, constants, whole)
     return (main, *backward_launches(problem, tile))
 
 
@@ -195,7 +206,7 @@ def launch_arguments(
     wave: int = 1,
     timeline: Timeline | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """What flash_ws_forward is launched or compiled with, for q, k, v, o, lse: arguments and constexprs."""
+    """What kernel_of the tile is launched or compiled with, for q, k, v, o, lse: arguments and constexprs."""
     q, k, v, o, lse = tensors
     tile, width = cut(problem, tile), width_of(problem)
     scale = problem.sm_scale * math.log2(math.e)
@@ -203,7 +214,8 @@ def launch_arguments(
         described(q, ROWS, width), described(k, tile.BLOCK_N, width), described(v, tile.BLOCK_N, width),
         described(o, ROWS, width), lse, problem.heads, problem.group, section_of(problem, tile),
         -(-problem.seq_len_q // BLOCK_M), problem.seq_len_q, problem.seq_len_kv,
-        problem.sm_scale, scale, wave, *timeline_arguments(lse, timeline),
+        problem.sm_scale, scale, items_in(problem) if tile.order == PERSISTENT else wave,
+        *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {
         "ROWS": ROWS,
@@ -212,12 +224,13 @@ def launch_arguments(
         "WIDTH": width,
         "STAGES": tile.num_stages,
         "CAUSAL": problem.causal,
-        "LONGEST_FIRST": tile.order == LONGEST_FIRST,
-        "TURNS": tile.order == SAWTOOTH,
+        "LONGEST_FIRST": begins_with_the_longest(problem, tile),
         "TAKE_TURNS": width >= TAKES_TURNS_FROM,
         "SHARE_P": shares_p(tile),
         "TIMELINE": timeline is not None,
         "num_warps": 4,  # of the first consumer; the compiler adds the other warps
         "maxnreg": REGISTERS,
     }
+    if tile.order != PERSISTENT:
+        constants["TURNS"] = tile.order == SAWTOOTH
     return arguments, constants

@@ -13,6 +13,13 @@ def copy_tile(described, batch, head, row, full, shared):
 
 
 @gluon.jit
+def copy_to_stage(described, batch, head, row, full, empty, shared, stage, phase):
+    """Start the copy of a tile of K or V as soon as the tile before in its stage has been read."""
+    mbarrier.wait(empty.index(stage), phase)
+    copy_tile(described, batch, head, row, full.index(stage), shared.index(stage))
+
+
+@gluon.jit
 def produce(
     q_described, k_described, v_described, q_shared, k_shared, v_shared, q_full, k_full, k_empty, v_full, v_empty,
     batch, head, kv_head, tile, n_tiles, backward,
@@ -28,10 +35,8 @@ def produce(
         j = n_tiles - 1 - i
         if TURNS:
             j = gl.where(backward, j, i)
-        mbarrier.wait(k_empty.index(stage), phase)
-        copy_tile(k_described, batch, kv_head, j * BLOCK_N, k_full.index(stage), k_shared.index(stage))
-        mbarrier.wait(v_empty.index(stage), phase)
-        copy_tile(v_described, batch, kv_head, j * BLOCK_N, v_full.index(stage), v_shared.index(stage))
+        copy_to_stage(k_described, batch, kv_head, j * BLOCK_N, k_full, k_empty, k_shared, stage, phase)
+        copy_to_stage(v_described, batch, kv_head, j * BLOCK_N, v_full, v_empty, v_shared, stage, phase)
         stage += 1
         if stage == STAGES:
             stage = 0

@@ -5,15 +5,17 @@ from dataclasses import replace
 from kernels.flash_ws import gradient_schedule
 from kernels.flash_ws.gradient_schedule import width_of
 from kernels.on_chip import REGISTERS, SHARED, Held
-from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Schedule
-from kernels.streamed_kv import ORDERS, in_any_order, requested_at_most
+from kernels.streamed_kv import ORDERS as STREAMED_ORDERS
+from kernels.streamed_kv import in_any_order, requested_at_most
 from kernels.streamed_q import backward_launches, backward_temporaries, with_backward
 from kernels.tile_grid import TileGrid
 
 __all__ = ["ORDERS", "cut", "l2_sm_bounds", "schedule", "temporaries"]
 
+ORDERS = (*STREAMED_ORDERS, PERSISTENT)
 CONSUMERS = 2  # warp groups that compute
 ROWS = 64  # of Q for each of them: the height of one warpgroup product
 BLOCK_M = CONSUMERS * ROWS
@@ -32,12 +34,13 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
 
     Every program scans K and V from its last tile to its first, so that the tiles that need a mask come first; with
     sawtooth every second wave scans forwards. longest_first launches the last Q tile first, of section_of heads side
-    by side: the longest programs of several heads start together, and the shortest of them fill the gaps.
+    by side: the longest programs of several heads start together, and the shortest of them fill the gaps. persistent
+    begins the Q tiles in that order behind a causal mask, and in rising order without one.
     """
     tile = cut(problem, tile)
     grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
     at_end = {"o": grid.row_bytes, "lse": FLOAT32_BYTES}
-    walk = RowWalk.whole_rows(grid, at_end, tile.order == LONGEST_FIRST, int(tile.order == SAWTOOTH))
+    walk = RowWalk.whole_rows(grid, at_end, begins_with_the_longest(problem, tile), int(tile.order == SAWTOOTH))
     walk = replace(walk, descending=True, section=section_of(problem, tile))
     if gradient_schedule.is_specialised(problem):
         backward = gradient_schedule.backward_launches(problem)
@@ -60,7 +63,7 @@ def cut(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
     programs are equally long.
     """
     width = width_of(problem)
-    return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order))
+    return in_any_order(problem, TileConfig(BLOCK_M, BLOCK_N[width], WARPS, STAGES[width], tile.order), ORDERS)
 
 
 def backward_tile(problem: AttentionProblem, tile: TileConfig) -> TileConfig:
@@ -73,13 +76,18 @@ def shares_p(tile: TileConfig) -> bool:
     return tile.BLOCK_N > MOST_KEYS_IN_REGISTERS
 
 
+def begins_with_the_longest(problem: AttentionProblem, tile: TileConfig) -> bool:
+    """Whether the last Q tile of a (batch, head) is begun first: its mask hides least."""
+    return tile.order == LONGEST_FIRST or (tile.order == PERSISTENT and problem.causal)
+
+
 def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
-    """How many (batch, head) are launched side by side: 1 in orders other than longest_first, and with long K and V.
+    """How many (batch, head) are begun side by side: 1 where the longest Q tile is not the first, or K and V are long.
 
     Where these do not stay in L2 together, so many programs at once on one head read them for each other; on two heads,
     half as many would.
     """
-    if tile.order != LONGEST_FIRST:
+    if not begins_with_the_longest(problem, tile):
         return 1
     size, copies = problem.tensor_bytes, problem.batch * problem.heads
     each = (size["k"] + size["v"]) // (problem.batch * problem.kv_heads)

@@ -77,8 +77,8 @@ def l2_sm_bounds(problem: AttentionProblem, tile: TileConfig) -> tuple[int, int]
 def temporaries(problem: AttentionProblem, tile: TileConfig) -> dict[str, int]:
     """S and P are alive together while softmax runs; the boolean mask is there all along.
 
-    Backward keeps P. dP, dP ∘ P and dS are alive beside it while softmax's gradient is made, before dQ and dK are; where
-    these two take more than dP and dP ∘ P, the end is the peak.
+    Backward keeps P. dP, dP ∘ P and dS are alive beside it while softmax's gradient is made, before dQ and dK are;
+    where these two take more than dP and dP ∘ P, the end is the peak.
     """
     size, scores = problem.tensor_bytes, problem.score_bytes
     mask = {"mask": problem.seq_len_q * problem.seq_len_kv} if problem.is_masked else {}

@@ -1,7 +1,8 @@
 """Split K/V: Flash-Decoding, in which several programs share a tile of queries, two launches, forward pass.
 
 split: one program owns a share of the KV tiles of BLOCK_M queries of one (batch, head) and loops over those that the
-mask lets them see. merge: one program owns a few of these queries and takes as many of their shares at once as fit.
+mask lets them see. merge: one program owns a few of these queries and takes as many of their shares at once as fit;
+from compute capability 9.0 on it is in its place before split has ended, and waits.
 Where each head has one query and no window, the heads that share K and V are the queries of one head: below, heads is
 then kv_heads and seq_len_q is heads / kv_heads (packed(); Q, O and LSE are views).
 
@@ -24,10 +25,12 @@ from contextlib import nullcontext
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.launching import (
     TritonLaunch,
     has_partial_tiles,
+    may_overlap,
     meta_tensors,
     outputs,
     problem_arguments,
@@ -57,9 +60,11 @@ def split_forward(
     sm_ptr, start_ptr, end_ptr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, PARTIAL: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, GUARD_V: tl.constexpr, UPCAST: tl.constexpr,
-    TRACE: tl.constexpr, TIMELINE: tl.constexpr,
+    TRACE: tl.constexpr, TIMELINE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The state of one Q tile over one share of K and V; see the head of this file."""
+    if OVERLAP:
+        gdc_launch_dependents()
     program = tl.program_id(0)
     note_start(start_ptr, program, TIMELINE)
     q_tiles = tl.cdiv(seq_len_q, BLOCK_M)
@@ -188,5 +193,6 @@ def split_arguments(
         "PARTIAL": has_partial_tiles(problem, tile),
         "TRACE": trace is not None,
         "TIMELINE": timeline is not None,
+        "OVERLAP": may_overlap(),
     }
     return arguments, constants

@@ -3,8 +3,9 @@
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
-from kernels.launching import mask_constants, strides
+from kernels.launching import mask_constants, may_overlap, strides
 from kernels.online_tile import LOG2_E, divided
 from kernels.problem import AttentionProblem, TileConfig
 from kernels.split_kv.schedule import merged_at_once, splits_of
@@ -16,9 +17,11 @@ MERGED_BY_A_THREAD = 16  # values of acc
 def merge_forward(
     o_ptr, lse_ptr, m_ptr, l_ptr, acc_ptr, stride_ob, stride_oh, stride_os,
     heads, seq_len_q, head_dim, sm_scale, splits,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, SHARES: tl.constexpr, UPCAST: tl.constexpr,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, SHARES: tl.constexpr, UPCAST: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """O and LSE of ROWS queries from the states of their shares."""
+    if OVERLAP:
+        gdc_wait()
     parts = tl.cdiv(seq_len_q, ROWS)
     bh = tl.program_id(0) // parts
     offs_m = tl.program_id(0) % parts * ROWS + tl.arange(0, ROWS)
@@ -64,6 +67,7 @@ def merge_arguments(
         o, lse, *state, *strides(o),
         problem.heads, problem.seq_len_q, problem.head_dim, problem.sm_scale, splits,
     )  # fmt: skip
+    follows = may_overlap()
     constants: dict[str, object] = {
         "ROWS": rows,
         "HEAD_DIM": problem.padded_head_dim,
@@ -71,5 +75,6 @@ def merge_arguments(
         "UPCAST": mask_constants(problem, True)["UPCAST"],
         # It waits and hardly computes: many threads with few values each have all their loads under way at once.
         "num_warps": max(1, rows * shares * problem.padded_head_dim // (32 * MERGED_BY_A_THREAD)),
+        "OVERLAP": follows,
     }
-    return arguments, constants
+    return arguments, constants | ({"launch_pdl": True} if follows else {})

@@ -1,17 +1,12 @@
-"""Barriers of a ring of stages in shared memory, and the hardware's own for the groups that compute, in Gluon."""
+"""What warps with different tasks have between them, in Gluon: registers, and barriers."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-
-@gluon.jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """So many barriers, each of which opens after so many arrivals, and the bytes that it was told to expect."""
-    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(COUNT):
-        mbarrier.init(made.index(stage), count=ARRIVALS)
-    return made
+FIRST, SECOND = gl.constexpr(0), gl.constexpr(1)  # of the groups that compute
+# Of a thread: when the program starts, and after what they take from each other.
+REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS = 168, gl.constexpr(240), gl.constexpr(24)
 
 
 @gluon.jit
@@ -23,6 +18,15 @@ def full_and_empty(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=ARRIVALS)
     return full, empty
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """So many barriers, each of which opens after so many arrivals, and the bytes that it was told to expect."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(COUNT):
+        mbarrier.init(made.index(stage), count=ARRIVALS)
+    return made
 
 
 @gluon.jit
