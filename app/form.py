@@ -15,7 +15,7 @@ from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.own import is_own
-from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import ELEMENT_BYTES, LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler import auto
 from profiler.device import limits
 from profiler.project import project
@@ -58,8 +58,10 @@ def draw() -> None:
         if wanted:
             st.html(cost_html(cost(wanted), wanted[0].device))
             if auto.KERNEL in _names(values()):
-                choice = auto.choose(wanted[0].problem, devices()[wanted[0].device])
-                st.html(f'<p class="bs-others">{escape(auto.sentence(choice))}</p>')
+                problem = wanted[0].problem
+                choice = auto.choose(problem, devices()[wanted[0].device])
+                told = auto.sentence(choice, auto.tile_for(choice, problem))
+                st.html(f'<p class="bs-others">{escape(told)}</p>')
         if others := shows_others(wanted, session.current()):
             st.html(f'<p class="bs-others">{escape(others)}</p>')
         if reason:
@@ -206,7 +208,7 @@ def _fields(default: str) -> None:
     right.checkbox("backward", **options("backward"))  # a help sign beside it would cost letters of the word
     _choices(("BLOCK_M", BLOCKS), ("BLOCK_N", BLOCKS))
     _choices(("num_warps", WARPS), ("num_stages", STAGES))
-    st.pills("order", ORDERS, selection_mode="multi", **options("order"), help=HELP["order"])
+    st.pills("order", _orders(), selection_mode="multi", **options("order"), help=HELP["order"])
     titles = own_kernels.titles()
     shown, absent = _kernels()
     titles |= {auto.KERNEL: "Auto"}
@@ -227,6 +229,14 @@ def _fields(default: str) -> None:
         _numbers("trace_head", "trace_row")
 
 
+def _orders() -> list[str]:
+    """Orders of the kernels that run on the form's device, and those that are chosen all the same."""
+    running, kept = own_kernels.run_on(devices()[str(values()["device"])]), values()["order"]
+    having = {LINEAR, *(order for kernel in running.values() for order in kernel.orders)}
+    having |= set(kept) if isinstance(kept, list | tuple) else set()
+    return [order for order in ORDERS if order in having]
+
+
 def _kernels() -> tuple[list[str], list[str]]:
     """Kernels that run the form's passes on its device, and those that are chosen all the same; of the others why not.
 
@@ -237,7 +247,7 @@ def _kernels() -> tuple[list[str], list[str]]:
     fitting = {name for name, kernel in running.items() if kernel.has_backward or not is_backward}
     shown = [name for name in own_kernels.offered() if name in fitting or name in kept]
     others = {name: kernel for name, kernel in own_kernels.offered().items() if name not in shown}
-    if device.name in auto.tables() or auto.KERNEL in kept:
+    if auto.has_table(device.name) or auto.KERNEL in kept:
         shown.append(auto.KERNEL)
     gpu = limits(device)
     absent = [kernel.why_not_on(gpu) for name, kernel in others.items() if name not in running]

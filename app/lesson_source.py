@@ -13,7 +13,7 @@ ROOT = Path(kernels.__file__).parent
 FIRST = "flash/kernel.py"
 LINES = {
     "tiling": r"offs_m = .*BLOCK_M",
-    "order": r"for \w+ in tl\.range\(",
+    "order": r"for at in tl\.range\(",
     "compute_at": r"\bs = tl\.dot\(q, ",
     "fusion": r"tl\.dot\(p, v, acc",
     "locality": r"acc = tl\.zeros\(",

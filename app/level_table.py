@@ -78,7 +78,7 @@ def levels(subject: Subject, moment: Moment) -> Table:
     head = head_title(moment.walk.grid)
     caption = (
         f"HBM: whole tensors, all heads. L2: K and V that this {head} has read, if nothing pushed them out. "
-        f"{_when(running)}Below: where Triton's compiler puts operands and accumulators on tensor "
+        f"{_when(running)}Below: where the compiler puts operands and accumulators on tensor "
         "cores; not all need room at once: do not add up."
     )
     texts, level = [], ""

@@ -71,9 +71,10 @@ def sentence(scores: Sequence[float], block: int) -> str:
 def blocks(scores: Sequence[float], block: int, kernel: RowState | None = None) -> Table:
     """m, l and alpha after each block; beside them the running kernel's where it had this very row."""
     rows, reasons = [], []
+    before = 0.0  # l
     for place, state in enumerate(prefix_states(scores, block)):
         part = scores[place * block : (place + 1) * block]
-        first = "nothing was summed before" if state.alpha == 0 else ""
+        first = "nothing was summed before" if before == 0 else ""
         row = [
             f"{place}",
             ", ".join(map(spell, part)),
@@ -86,6 +87,7 @@ def blocks(scores: Sequence[float], block: int, kernel: RowState | None = None) 
             skipped = np.isnan(kernel.m[place])
             row += ["–", "–"] if skipped else [_float32(kernel.m[place]), _float32(kernel.l[place])]
             reason += ["the kernel skips this tile: the mask hides it"] * 2 if skipped else ["", ""]
+        before = state.l
         rows.append(tuple(row))
         reasons.append(tuple(reason))
     columns = ["block", "scores", "m", "l", "α"]

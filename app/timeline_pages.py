@@ -53,7 +53,7 @@ def figures(one: Timed) -> tuple[Figure, ...]:
             "tail idle",
             f"{found.tail_idle:.1%}",
             CLOCK,
-            f"of all lanes' time, after their last program; {seconds(found.duration * 1e-9)} in all",
+            f"of all lanes' time, after their last program; the launch took {seconds(found.duration * 1e-9)}",
         ),
         Figure(
             "causal imbalance" if run.workload.problem.causal else "imbalance",

@@ -25,6 +25,7 @@ from profiler.codec import encode
 from profiler.compile_pool import compile_all
 from profiler.measure import environment
 from profiler.resources import Configuration
+from profiler.store import write_atomically
 from profiler.workload import Workload, workloads
 
 DEVICE = "cuda:0"
@@ -105,7 +106,7 @@ def main(
     )
     out.mkdir(exist_ok=True)
     path = out / f"{device.name.lower().replace(' ', '_')}.json"
-    path.write_text(json.dumps(encode(Table(device.name, made, tuple(choices))), indent=1) + "\n")
+    write_atomically(path, json.dumps(encode(Table(device.name, made, tuple(choices))), indent=1) + "\n")
     print(f"{path}: {len(choices)} problems")
 
 

@@ -23,6 +23,6 @@ def refuse_without_tma(title: str, gpu: GpuLimits) -> None:
     if gpu.compute_capability < FIRST_TMA:
         major, minor = gpu.compute_capability
         raise Refused(
-            f"{title} wants the Tensor Memory Accelerator of compute capability 9.0, and {gpu.name} is of "
+            f"{title} wants the Tensor Memory Accelerator of compute capability 9.0, and {gpu.name} has "
             f"{major}.{minor}: choose flash."
         )

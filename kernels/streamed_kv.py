@@ -52,9 +52,10 @@ def in_any_order(problem: AttentionProblem, tile: TileConfig, orders: tuple[str,
     if tile.order not in orders:
         return replace(tile, order=LINEAR)
     if tile.order == LONGEST_FIRST and not problem.causal:
+        others = [order for order in orders if order != LONGEST_FIRST]
         raise Refused(
             f"{LONGEST_FIRST} launches the programs with most KV tiles first, and without a causal mask no order of Q "
-            f"tiles is one of falling length; choose {LINEAR} or {SAWTOOTH}, or causal."
+            f"tiles is one of falling length; choose {', '.join(others)}, or causal."
         )
     return tile
 

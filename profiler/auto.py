@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernels.base import all_kernels
 from kernels.problem import AttentionProblem, Refused, TileConfig
-from profiler.codec import decode
+from profiler.codec import NotARun, decode
 from profiler.device import cpu_device, detect, limits
 from profiler.run import DeviceInfo
 from profiler.strict_json import loads
@@ -45,9 +45,17 @@ class Table:
     choices: tuple[Choice, ...]
 
 
+def has_table(gpu: str) -> bool:
+    """Whether there is a table of a GPU, by NVML's name of it; not where one cannot be read."""
+    try:
+        return gpu in tables()
+    except NotARun:
+        return False
+
+
 @cache
 def tables() -> dict[str, Table]:
-    """Every table in FOLDER, by the GPU's name."""
+    """Every table in FOLDER, by the GPU's name. Raises NotARun for a file that holds none."""
     read = (decode(Table, loads(path.read_bytes(), path.name), path.name) for path in sorted(FOLDER.glob("*.json")))
     return {table.gpu: table for table in read}
 
@@ -55,11 +63,16 @@ def tables() -> dict[str, Table]:
 def choose(problem: AttentionProblem, device: DeviceInfo) -> Choice:
     """The choice of the nearest problem in the GPU's table whose kernel runs this one.
 
-    Raises Refused on the CPU, on a GPU without a table, and where none of them runs it.
+    Raises Refused on the CPU, on a GPU without a table that can be read, and where none of them runs it.
     """
     if device.device == CPU:
         raise Refused("auto goes by what was measured on a GPU; on the CPU choose a kernel by its name.")
-    table = tables().get(device.name)
+    try:
+        table = tables().get(device.name)
+    except NotARun as fault:
+        raise Refused(
+            f"auto cannot read its table: {fault} Make it anew with `python -m benchmarks.auto_table`."
+        ) from None
     if table is None:
         raise Refused(
             f"auto has no measurements of {device.name}; choose a kernel by its name, or measure with "
@@ -99,14 +112,14 @@ def asked(
         return workloads(kernels, problem, tile, device, *how, orders), ""
     choice = choose(problem, facts(device))
     named = tuple(name for name in kernels if name != KERNEL)
-    chosen = workloads((choice.kernel,), problem, tile_for(choice, problem) or tile, device, *how)
+    cut = tile_for(choice, problem)
+    chosen = workloads((choice.kernel,), problem, cut or tile, device, *how)
     others = workloads(named, problem, tile, device, *how, orders) if named else ()
-    return tuple(dict.fromkeys((*others, *chosen))), sentence(choice)
+    return tuple(dict.fromkeys((*others, *chosen))), sentence(choice, cut)
 
 
-def sentence(choice: Choice) -> str:
-    """What was chosen, and by what measurement."""
-    tile = choice.tile
+def sentence(choice: Choice, tile: TileConfig | None) -> str:
+    """What was chosen, with the tile that its kernel uses, and by what measurement."""
     cut = "" if tile is None else f" with {tile.BLOCK_M}×{tile.BLOCK_N} tiles"
     return f"auto chose {choice.kernel}{cut}: the fastest of {choice.of} measured at {choice.problem.label}."
 
@@ -116,7 +129,7 @@ def distance(one: AttentionProblem, other: AttentionProblem) -> tuple[float, ...
 
     The rest are ratios, in powers of two: those of lengths, of (batch, head) and of the query heads that share K and V.
     """
-    first = one.causal != other.causal, (one.window is None) != (other.window is None)
+    first = _is_causal(one) != _is_causal(other), (one.window is None) != (other.window is None)
     ratios = (
         (one.seq_len_q, other.seq_len_q),
         (one.seq_len_kv, other.seq_len_kv),
@@ -130,6 +143,11 @@ def distance(one: AttentionProblem, other: AttentionProblem) -> tuple[float, ...
         width,
         sum(abs(math.log2(a / b)) for a, b in ratios),
     )
+
+
+def _is_causal(problem: AttentionProblem) -> bool:
+    """Whether causal hides anything; it does not from one query, which stands at the last key."""
+    return problem.causal and problem.seq_len_q > 1
 
 
 def tile_for(choice: Choice, problem: AttentionProblem) -> TileConfig | None:

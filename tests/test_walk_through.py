@@ -135,3 +135,4 @@ def test_the_moves_point_at_lines_that_are_there() -> None:
         lines = (ROOT / place.path).read_text().splitlines()
         assert place.code in lines[place.line - 1]
         assert any(f"def {place.function}(" in line for line in lines[: place.line])
+        assert "gradient" not in place.path, "the walk-through is of a forward pass"

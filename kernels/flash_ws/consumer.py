@@ -93,7 +93,7 @@ def start_shared_values(operand, v_shared, stage, acc, BLOCK_N: gl.constexpr, WI
 @gluon.jit
 def attend_tile(
     q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
-    acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale,
+    acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, MASKED: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, DTYPE: gl.constexpr,
 ):  # fmt: skip
@@ -116,7 +116,7 @@ def attend_tile(
     mbarrier.arrive(k_empty.index(k_stage))
     if MASKED:
         s = masked(s, j, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
-    m_i, alpha, p = weighed(s, m_i, scale, MASKED)
+    m_i, alpha, p = weighed(s, m_i, scale, coarse, MASKED)
     l_i = l_i * alpha + gl.sum(p, 1)
     # The wait for P V belongs after the exponentials. LLVM would move it before them, were p and l_i not among what it
     # hands on; ptxas would, were there no branch between.
@@ -139,7 +139,7 @@ def attend_tile(
 @gluon.jit
 def attend(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     first_stage, first_phase, q_phase,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
@@ -171,7 +171,7 @@ def attend(
     mbarrier.arrive(k_empty.index(first_stage))
     s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
     m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
-    m_i, _, p = weighed(s, m_i, scale, True)
+    m_i, _, p = weighed(s, m_i, scale, coarse, True)
     l_i = gl.sum(p, 1)
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     acc = gl.zeros([ROWS, WIDTH], gl.float32, o_layout)
@@ -193,7 +193,7 @@ def attend(
         for j in range(n_tiles - 2, n_tiles - 1 - masks, -1):
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
                 q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
-                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale,
+                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
                 INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
     plain = n_tiles - gl.maximum(masks, 1)
@@ -202,7 +202,7 @@ def attend(
     for i in range(plain):
         acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
             q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
-            acc, m_i, l_i, p, i, row, seq_len_q, seq_len_kv, scale,
+            acc, m_i, l_i, p, i, row, seq_len_q, seq_len_kv, scale, coarse,
             INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, SHARE_P, DTYPE,
         )  # fmt: skip
     if TURNS:
@@ -210,7 +210,7 @@ def attend(
         for j in range(gl.maximum(clear, 1), gl.where(backward, 0, n_tiles)):
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
                 q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
-                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale,
+                acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
                 INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
 
@@ -241,13 +241,13 @@ def attend(
 @gluon.jit
 def consume(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+    batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
 ):  # fmt: skip
     """Consumer INDEX of a program with one Q tile."""
     attend(
         o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-        batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, 0, 0, 0,
+        batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse, 0, 0, 0,
         INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P, False,
     )  # fmt: skip

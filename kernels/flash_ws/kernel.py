@@ -81,7 +81,7 @@ TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cor
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])
 def flash_ws_forward(
     q_described, k_described, v_described, o_described, lse_ptr,
-    heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, wave,
+    heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, wave,
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
@@ -111,12 +111,12 @@ def flash_ws_forward(
         [
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
                 FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale,
+                batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
                 SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (produce, (
@@ -214,7 +214,8 @@ def launch_arguments(
         described(q, ROWS, width), described(k, tile.BLOCK_N, width), described(v, tile.BLOCK_N, width),
         described(o, ROWS, width), lse, problem.heads, problem.group, section_of(problem, tile),
         -(-problem.seq_len_q // BLOCK_M), problem.seq_len_q, problem.seq_len_kv,
-        problem.sm_scale, scale, items_in(problem) if tile.order == PERSISTENT else wave,
+        problem.sm_scale, scale, 2.0 ** math.floor(math.log2(scale)),
+        items_in(problem) if tile.order == PERSISTENT else wave,
         *timeline_arguments(lse, timeline),
     )  # fmt: skip
     constants: dict[str, object] = {

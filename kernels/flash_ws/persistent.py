@@ -20,7 +20,7 @@ from kernels.flash_ws.work import items_of, nth_item, place, tiles_seen
 def consume_items(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
     q_full, q_empty, k_full, k_empty, v_full, v_empty,
-    heads, group, section, q_tiles, items, seq_len_q, seq_len_kv, sm_scale, scale, sm_ptr, start_ptr, end_ptr,
+    heads, group, section, q_tiles, items, seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr,
     SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
@@ -42,7 +42,7 @@ def consume_items(
         n_tiles = tiles_seen(tile, seq_len_q, seq_len_kv, ROWS * CONSUMERS, BLOCK_N, CAUSAL)
         k_stage, k_phase = attend(
             o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
-            batch, head, heads, tile, n_tiles, True, seq_len_q, seq_len_kv, sm_scale, scale,
+            batch, head, heads, tile, n_tiles, True, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
             k_stage, k_phase, n & 1,
             INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, SHARE_P, True,
         )  # fmt: skip
@@ -91,7 +91,7 @@ def produce_items(
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "items"])
 def flash_ws_persistent(
     q_described, k_described, v_described, o_described, lse_ptr,
-    heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, items,
+    heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, items,
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
@@ -115,13 +115,13 @@ def flash_ws_persistent(
             (consume_items, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
-                seq_len_q, seq_len_kv, sm_scale, scale, sm_ptr, start_ptr, end_ptr,
+                seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
                 FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, LONGEST_FIRST, TAKE_TURNS, SHARE_P, TIMELINE,
             )),
             (consume_items, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
-                seq_len_q, seq_len_kv, sm_scale, scale, sm_ptr, start_ptr, end_ptr,
+                seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
                 SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, LONGEST_FIRST, TAKE_TURNS, SHARE_P, TIMELINE,
             )),
             (produce_items, (

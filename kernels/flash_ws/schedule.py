@@ -35,7 +35,7 @@ def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
     Every program scans K and V from its last tile to its first, so that the tiles that need a mask come first; with
     sawtooth every second wave scans forwards. longest_first launches the last Q tile first, of section_of heads side
     by side: the longest programs of several heads start together, and the shortest of them fill the gaps. persistent
-    begins the Q tiles in that order behind a causal mask, and in rising order without one.
+    begins the Q tiles of all heads side by side behind a causal mask, and in rising order without one.
     """
     tile = cut(problem, tile)
     grid = TileGrid(problem, tile.BLOCK_M, tile.BLOCK_N)
@@ -85,11 +85,14 @@ def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
     """How many (batch, head) are begun side by side: 1 where the longest Q tile is not the first, or K and V are long.
 
     Where these do not stay in L2 together, so many programs at once on one head read them for each other; on two heads,
-    half as many would.
+    half as many would. A persistent grid has all of them side by side: its shares are dealt out beforehand, and are
+    equal only if lengths fall from the first item to the last.
     """
     if not begins_with_the_longest(problem, tile):
         return 1
     size, copies = problem.tensor_bytes, problem.batch * problem.heads
+    if tile.order == PERSISTENT:
+        return copies
     each = (size["k"] + size["v"]) // (problem.batch * problem.kv_heads)
     fitting = max(1, min(MOST_SIDE_BY_SIDE, SECTION_BYTES // each))
     return next(number for number in range(fitting, 0, -1) if copies % number == 0)

@@ -3,35 +3,8 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-# From here on the rounding of m · scale, half of its last place, makes the weight of the largest score other than 1 by
-# more than 2^-14: more than rounding to 16 bits would hide.
-LARGE_FROM = gl.constexpr(1024.0)
-SCORES = 32  # that one piece of assembly takes: 16 of each of the two rows that a thread has
-
-
-def _lowering() -> str:
-    """PTX that takes from each of SCORES scores its row's shift, in a branch that a warp without any shift leaves out.
-
-    Of four scores that follow each other two are of one row and two of the other.
-    """
-    scores = [f"mov.f32 ${i}, ${SCORES + i};" for i in range(SCORES)]
-    lower = [f"sub.f32 ${i}, ${i}, ${2 * SCORES + i};" for i in range(SCORES)]
-    one, other = f"${2 * SCORES}", f"${2 * SCORES + 2}"
-    return f"""{{
-        .reg .pred some;
-        {" ".join(scores)}
-        setp.ne.f32 some, {one}, 0f00000000;
-        setp.ne.or.f32 some, {other}, 0f00000000, some;
-        vote.sync.any.pred some, some, 0xffffffff;
-        @!some bra.uni none;
-        {" ".join(lower)}
-        none:
-        }}"""
-
-
-LOWERING = gl.constexpr(_lowering())
-LOWERING_TAKES = gl.constexpr(",".join(["=f"] * SCORES + ["f"] * (2 * SCORES)))
-PACK = gl.constexpr(SCORES)
+# Beyond 2^28 neighbouring float32 scores are 16 or more powers of two apart.
+COARSE_FROM = gl.constexpr(268435456.0)
 
 
 @gluon.jit
@@ -52,22 +25,19 @@ def masked(s, j, row, seq_len_q, seq_len_kv, ROWS: gl.constexpr, BLOCK_N: gl.con
 
 
 @gluon.jit
-def weighed(s, m_i, scale, MASKED: gl.constexpr):
+def weighed(s, m_i, scale, coarse, MASKED: gl.constexpr):
     """The new m_i, alpha, and P = 2^((s − m) · scale), which is one multiplication and subtraction in one instruction.
 
     That rounds m · scale, not the difference: an error of its last place, which P and l share and the division takes
-    out, but for the rounding of P to 16 bits. In rows where it counts, from LARGE_FROM on, m is subtracted first, which
-    is exact.
+    out, and which overflows P only from COARSE_FROM on. There scores are equal or so far apart that a weight is 1 or
+    nothing; `coarse`, the power of two below scale, makes m · scale exact and leaves it so.
     """
     m_new = gl.maximum(m_i, gl.max(s, 1))
     m_used = m_new
     if MASKED:
         # A row that has seen nothing yet has m = −inf; −inf − (−inf) would be NaN.
         m_used = gl.where(m_new == float("-inf"), 0.0, m_new)
-    alpha = exp2((m_i - m_used) * scale)
-    large = gl.abs(m_used) * scale >= LARGE_FROM
-    s = gl.inline_asm_elementwise(
-        LOWERING, LOWERING_TAKES, [s, gl.where(large, m_used, 0.0)[:, None]], dtype=gl.float32, is_pure=True, pack=PACK
-    )
-    p = exp2(s * scale - gl.where(large, 0.0, m_used * scale)[:, None])
+    row_scale = gl.where(gl.abs(m_used) * scale < COARSE_FROM, scale, coarse)
+    alpha = exp2((m_i - m_used) * row_scale)
+    p = exp2(s * row_scale[:, None] - (m_used * row_scale)[:, None])
     return m_new, alpha, p
