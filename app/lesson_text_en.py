@@ -37,7 +37,7 @@ STEPS = (
         "Cutting the keys too saves no bytes: each Q tile reads all of K and V once, in one piece or in four. At "
         "S = 16, tiles of 4 × 4 ask for the same {small_kv} as tiles of 4 × 16, and add {small_extra} steps that may "
         "have to rescale. On a matrix this small 4 × 16 is the better schedule; 4 × 4 is only easier to draw.",
-        "Step through the key tiles",
+        "Step through the KV tiles",
     ),
     StepWords(
         "What fits on chip",
