@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from kernels.base import all_kernels
 from kernels.own import is_own
 from kernels.problem import LINEAR, AttentionProblem, Refused, TileConfig
 from profiler import axes
@@ -206,12 +207,22 @@ class Grid:
         told["problem"] = _without_default(told["problem"], "backward")
         return Cell(_id_of(told), row, workload)
 
+    @staticmethod
+    def _has_order(kernel: str, order: str) -> bool:
+        found = all_kernels().get(kernel)
+        return found is not None and order in found.orders
+
     def _workload(self, row: Mapping[str, Any], device: str) -> Workload:
         # A sweep's plan is a file that may come from anywhere, and goes on where it was stopped.
         if is_own(str(row["kernel"])):
             raise Refused(f"A sweep takes Bytescope's kernels; measure {row['kernel']} with `profiler run --kernel`.")
         problem = AttentionProblem(**{part.name: row[part.name] for part in fields(AttentionProblem)})
         tile = TileConfig(**{part.name: row[part.name] for part in fields(TileConfig)})
+        if not self._has_order(str(row["kernel"]), tile.order) and any(
+            self._has_order(str(other), tile.order) for other in self.values_of("kernel")
+        ):
+            # The order is another kernel's of this grid; this one has its one order, once.
+            tile = replace(tile, order=LINEAR)
         (workload,) = workloads(
             (row["kernel"],), problem, tile, device, row["seed"], row["l2"], row["repeats"],
             TraceRequest() if self.trace else None, row["counters"], row["drain"], row["detail"],

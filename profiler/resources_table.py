@@ -57,7 +57,9 @@ def tables(problem: AttentionProblem, answers: Sequence[Answer]) -> Iterator[Ren
 def _heading(answer: Answer, launch: LaunchOnGpu) -> str:
     one, gpu = answer.found.configuration, answer.gpu
     of_several = [launch.resources.launch] if len(answer.launches) > 1 else []
-    order = [one.tile.order] if one.tile.order != LINEAR else []
+    main = answer.found.main
+    is_main = main is not None and launch.resources.launch == main.launch
+    order = [one.tile.order] if is_main and one.tile.order != LINEAR else []
     name = ", ".join([one.kernel, *of_several, *order])
     return f"{name} on {gpu.title}, compute capability {spell(gpu.compute_capability)}"
 

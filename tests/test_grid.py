@@ -58,6 +58,16 @@ def test_what_means_the_same_is_one_cell() -> None:
     assert len(Grid(SMALL | {"heads": (2,), "kv_heads": (None, 2, 1)}).cells()) == 2
 
 
+def test_an_order_is_for_the_kernels_that_have_it() -> None:
+    """Three cells of flash and one of naive; on its own naive is refused the order, as a Run is."""
+    orders = {"kernel": ("flash", "naive"), "order": ("linear", "sawtooth", "longest_first"), "causal": (True,)}
+    cells = Grid(SMALL | orders).cells()
+    assert [cell.refused for cell in cells] == [""] * 4
+    assert sorted(cell.workload.kernel for cell in cells if cell.workload) == ["flash", "flash", "flash", "naive"]
+    (refused,) = Grid(SMALL | {"kernel": ("naive",), "order": ("sawtooth",)}).cells()
+    assert refused.refused.startswith("No chosen kernel has the order sawtooth")
+
+
 def test_ids_know_no_device_and_no_neighbours() -> None:
     (alone,) = Grid(SMALL | {"BLOCK_M": (32,)}).cells()
     among = Grid(SMALL | {"BLOCK_M": (16, 32, 64), "kernel": ("naive", "flash")}).cells("cuda:3")
