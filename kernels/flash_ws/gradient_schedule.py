@@ -1,5 +1,6 @@
 """The warp-specialised backward pass: its three launches in bytes, and what a program of it holds on chip."""
 
+from kernels.flash_ws.sections import side_by_side
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, AttentionProblem
 from kernels.schedule import Launch
@@ -10,8 +11,6 @@ PART = 64  # of them in one product
 BLOCK_N = 128  # keys that stay, half of them in each warp group
 ROWS = BLOCK_N // 2
 STAGES = 2  # tiles of Q and of dO at once
-MOST_SIDE_BY_SIDE = 4  # (batch, kv head) of a section
-SECTION_BYTES = 2**25  # of what its programs share, all of which stays in L2 while the section is at work
 
 
 def is_specialised(problem: AttentionProblem) -> bool:
@@ -87,9 +86,7 @@ def section_of(problem: AttentionProblem) -> int:
     if not problem.causal:
         return 1
     size, copies = problem.tensor_bytes, problem.batch * problem.kv_heads
-    each = (size["q"] + size["do"] + backward_temporaries(problem)["dq_sum"]) // copies
-    fitting = max(1, min(MOST_SIDE_BY_SIDE, SECTION_BYTES // each))
-    return next(number for number in range(fitting, 0, -1) if copies % number == 0)
+    return side_by_side(copies, (size["q"] + size["do"] + backward_temporaries(problem)["dq_sum"]) // copies)
 
 
 def programs(problem: AttentionProblem) -> int:

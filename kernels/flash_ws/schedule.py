@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kernels.flash_ws import gradient_schedule
 from kernels.flash_ws.gradient_schedule import width_of
+from kernels.flash_ws.sections import side_by_side
 from kernels.on_chip import REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
@@ -25,8 +26,6 @@ BLOCK_N = {64: 256, 128: 128, 256: 64}
 STAGES = {64: 2, 128: 2, 256: 2}
 MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
 BACKWARD_STAGES = 3  # tiles of Q and of dO at once
-MOST_SIDE_BY_SIDE = 4  # (batch, head) of a section
-SECTION_BYTES = 2**25  # of their K and V at most, all of which stay in L2 while the section is at work
 
 
 def schedule(problem: AttentionProblem, tile: TileConfig) -> Schedule:
@@ -93,9 +92,7 @@ def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
     size, copies = problem.tensor_bytes, problem.batch * problem.heads
     if tile.order == PERSISTENT:
         return copies
-    each = (size["k"] + size["v"]) // (problem.batch * problem.kv_heads)
-    fitting = max(1, min(MOST_SIDE_BY_SIDE, SECTION_BYTES // each))
-    return next(number for number in range(fitting, 0, -1) if copies % number == 0)
+    return side_by_side(copies, (size["k"] + size["v"]) // (problem.batch * problem.kv_heads))
 
 
 def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
