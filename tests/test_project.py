@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.form import HELP
+from app.form_words import HELP
 from app.style import SOURCE_BADGE, STATE, TENSOR
 from kernels.problem import AttentionProblem, TileConfig
 from profiler.counter import all_counters
