@@ -16,7 +16,7 @@ from app.presets import CUSTOM, FOR_CPU, FOR_GPU, PRESETS, fill, preset_of
 from app.style import capacity, roughly, traffic
 from app.unsent import unsent_html
 from kernels.own import is_own
-from kernels.problem import ELEMENT_BYTES, LINEAR, ORDERS, AttentionProblem, Refused, TileConfig
+from kernels.problem import ELEMENT_BYTES, ORDERS, AttentionProblem, Refused, TileConfig
 from profiler import auto
 from profiler.device import limits
 from profiler.project import project
@@ -233,7 +233,7 @@ def _fields(default: str) -> None:
 def _orders() -> list[str]:
     """Orders of the kernels that run on the form's device, and those that are chosen all the same."""
     running, kept = own_kernels.run_on(devices()[str(values()["device"])]), values()["order"]
-    having = {LINEAR, *(order for kernel in running.values() for order in kernel.orders)}
+    having = {order for kernel in running.values() for order in kernel.orders}
     having |= set(kept) if isinstance(kept, list | tuple) else set()
     return [order for order in ORDERS if order in having]
 

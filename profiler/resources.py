@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernels.base import AttentionKernel, all_kernels
-from kernels.problem import LINEAR, PERSISTENT, AttentionProblem, Refused, TileConfig
+from kernels.problem import PERSISTENT, AttentionProblem, Refused, TileConfig
 from profiler.architecture import ARCHITECTURES
 from profiler.occupancy import CtaNeeds, Occupancy, Waves, occupancy_of, waves_of
 from profiler.target import GpuTarget, spell
@@ -124,9 +124,8 @@ def configurations(
     """
     found = all_kernels().get(kernel)
     for tile in tiles:
-        if found is not None and tile.order not in (LINEAR, *found.orders):
-            has = ", ".join(dict.fromkeys((LINEAR, *found.orders)))
-            raise Refused(f"{found.title} does not have the order {tile.order}; choose {has}.")
+        if found is not None and tile.order not in found.orders:
+            raise Refused(f"{found.title} does not have the order {tile.order}; choose {', '.join(found.orders)}.")
     cut = (lambda tile: tile) if found is None else (lambda tile: found.cut(problem, tile))
     return tuple(dict.fromkeys(Configuration(kernel, problem, cut(tile), c) for tile in tiles for c in capabilities))
 
