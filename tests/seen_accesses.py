@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from kernels.problem import AttentionProblem, TileConfig
-from kernels.run import Output
+from kernels.run import LaunchHook, Output
 from kernels.walk import Walk
 from profiler.tile_trace import AccessTrace, traced_accesses
 from tests.attention_cases import draw
@@ -26,6 +26,18 @@ class Access(NamedTuple):
     direction: str
     element: int
     size: int
+
+
+def into(seen: dict[str, AccessTrace]) -> LaunchHook:
+    """A hook that puts what the interpreter sees of each launch into `seen`, by the launch's name."""
+
+    @contextmanager
+    def hook(name: str) -> Iterator[None]:
+        with traced_accesses() as trace:
+            seen[name] = trace
+            yield
+
+    return hook
 
 
 def seen_accesses(

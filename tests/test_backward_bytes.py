@@ -13,8 +13,9 @@ from kernels.problem import AttentionProblem, Refused, TileConfig
 from kernels.shared_memory import STREAMED_KV
 from kernels.streamed_q import backward_launches, turned
 from profiler.bench import draw_do
-from profiler.tile_trace import AccessTrace, traced_accesses
+from profiler.tile_trace import AccessTrace
 from tests.attention_cases import draw
+from tests.seen_accesses import into
 from tests.test_schedule import problems
 
 pytestmark = pytest.mark.computes
@@ -30,17 +31,7 @@ def traced(kernel: AttentionKernel, problem: AttentionProblem, tile: TileConfig)
     output = kernel.forward(q, k, v, problem, tile)
     seen: dict[str, AccessTrace] = {}
 
-    class Hook:
-        def __init__(self, name: str) -> None:
-            self.name, self.recording = name, traced_accesses()
-
-        def __enter__(self) -> None:
-            seen[self.name] = self.recording.__enter__()
-
-        def __exit__(self, *error: object) -> None:
-            self.recording.__exit__(None, None, None)
-
-    kernel.backward(q, k, v, output, do, problem, tile, launch=Hook)
+    kernel.backward(q, k, v, output, do, problem, tile, launch=into(seen))
     return seen
 
 

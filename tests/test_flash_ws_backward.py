@@ -23,8 +23,9 @@ from kernels.run import Gradients, Output
 from kernels.tile_grid import TileGrid
 from profiler.bench import draw_do
 from profiler.device import GPUS
-from profiler.tile_trace import AccessTrace, traced_accesses
+from profiler.tile_trace import AccessTrace
 from tests.attention_cases import draw
+from tests.seen_accesses import into
 from tests.test_backward import ALLOWED, exact
 
 pytestmark = [pytest.mark.computes, pytest.mark.usefixtures("poisoned")]
@@ -224,17 +225,7 @@ def test_what_comes_before_and_after_asks_for_what_is_told(
 ) -> None:
     seen: dict[str, AccessTrace] = {}
 
-    class Hook:
-        def __init__(self, name: str) -> None:
-            self.name, self.recording = name, traced_accesses()
-
-        def __enter__(self) -> None:
-            seen[self.name] = self.recording.__enter__()
-
-        def __exit__(self, *error: object) -> None:
-            self.recording.__exit__(None, None, None)
-
-    found(problem, Hook, monkeypatch)
+    found(problem, into(seen), monkeypatch)
     told = {launch.name: launch for launch in backward_launches(problem)}
     assert list(told) == list(seen) == ["delta", "gradients", "dq"]
     for name in ("delta", "dq"):
