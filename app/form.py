@@ -252,6 +252,8 @@ def _kernels() -> tuple[list[str], list[str]]:
         shown.append(auto.KERNEL)
     gpu = limits(device)
     absent = [kernel.why_not_on(gpu) for name, kernel in others.items() if name not in running]
+    if reason := auto.fault():
+        absent.append(reason)
     forward_only = [kernel.title for name, kernel in others.items() if name in running]
     return shown, absent + ([f"Without a backward pass: {', '.join(forward_only)}."] if forward_only else [])
 

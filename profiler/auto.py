@@ -45,12 +45,18 @@ class Table:
     choices: tuple[Choice, ...]
 
 
-def has_table(gpu: str) -> bool:
-    """Whether there is a table of a GPU, by NVML's name of it; not where one cannot be read."""
+def fault() -> str:
+    """Why nothing can be chosen anywhere, as a sentence: a table cannot be read. Empty where all can."""
     try:
-        return gpu in tables()
-    except NotARun:
-        return False
+        tables()
+    except NotARun as reason:
+        return f"auto cannot read its table: {reason} Make it anew with `python -m benchmarks.auto_table`."
+    return ""
+
+
+def has_table(gpu: str) -> bool:
+    """Whether there is a table of a GPU, by NVML's name of it; not where one cannot be read: fault() says so."""
+    return not fault() and gpu in tables()
 
 
 @cache
@@ -67,12 +73,9 @@ def choose(problem: AttentionProblem, device: DeviceInfo) -> Choice:
     """
     if device.device == CPU:
         raise Refused("auto goes by what was measured on a GPU; on the CPU choose a kernel by its name.")
-    try:
-        table = tables().get(device.name)
-    except NotARun as fault:
-        raise Refused(
-            f"auto cannot read its table: {fault} Make it anew with `python -m benchmarks.auto_table`."
-        ) from None
+    if reason := fault():
+        raise Refused(reason)
+    table = tables().get(device.name)
     if table is None:
         raise Refused(
             f"auto has no measurements of {device.name}; choose a kernel by its name, or measure with "

@@ -113,6 +113,10 @@ def test_a_table_that_is_none_is_named(folder: Path) -> None:
     auto.tables.cache_clear()
     with pytest.raises(NotARun, match=r"^h200\.json"):
         auto.tables()
+    auto.tables.cache_clear()
+    assert auto.fault().startswith("auto cannot read its table: h200.json") and not auto.has_table("NVIDIA H200")
+    with pytest.raises(Refused, match=r"^auto cannot read its table: h200\.json"):
+        auto.choose(LONG, H200)
 
 
 def test_the_form_offers_it_on_a_gpu_with_a_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
