@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.flash_ws.softmax import masked, weighed
+from kernels.flash_ws.softmax import masked, sum_of_lanes, weighed
 from kernels.flash_ws.work import tiles_clear
 
 
@@ -114,13 +114,17 @@ def attend_tile(
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(k_stage))
+    if not TAKE_TURNS:
+        wait_for_turn(INDEX)
     if MASKED:
         s = masked(s, j, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
     m_i, alpha, p = weighed(s, m_i, scale, coarse, MASKED)
-    l_i = l_i * alpha + gl.sum(p, 1)
+    l_i = l_i * gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout))[:, None] + sum_of_lanes(p, ROWS, BLOCK_N)
     # The wait for P V belongs after the exponentials. LLVM would move it before them, were p and l_i not among what it
     # hands on; ptxas would, were there no branch between.
     never_loop(seq_len_kv)
+    if not TAKE_TURNS:
+        give_turn(1 - INDEX)
     if SHARE_P:
         acc, p, l_i = warpgroup_mma_wait(0, deps=[acc, p, l_i])
     else:
@@ -138,12 +142,13 @@ def attend_tile(
 
 @gluon.jit
 def attend(
-    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
+    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
+    q_full, q_empty, k_full, k_empty, v_full, v_empty,
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     first_stage, first_phase, q_phase,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
-    PERSISTENT: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    SHARE_P: gl.constexpr, PERSISTENT: gl.constexpr, OWN_O: gl.constexpr,
 ):  # fmt: skip
     """All KV tiles of a Q tile's rows of consumer INDEX, then O and LSE of these; returns the stage and phase after.
 
@@ -155,7 +160,7 @@ def attend(
     first = n_tiles - 1
     if TURNS:
         first = gl.where(backward, first, 0)
-    if TAKE_TURNS and INDEX == 1 and not PERSISTENT:
+    if INDEX == 1 and not PERSISTENT:
         give_turn(0)
 
     # The first tile has no tile before it.
@@ -169,10 +174,16 @@ def attend(
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_empty.index(first_stage))
-    s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
+    if not TAKE_TURNS:
+        wait_for_turn(INDEX)
+    if PARTIAL:
+        s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
     m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
     m_i, _, p = weighed(s, m_i, scale, coarse, True)
-    l_i = gl.sum(p, 1)
+    l_i = sum_of_lanes(p, ROWS, BLOCK_N)
+    if not TAKE_TURNS:
+        never_loop(seq_len_kv)
+        give_turn(1 - INDEX)
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     acc = gl.zeros([ROWS, WIDTH], gl.float32, o_layout)
     if PERSISTENT:
@@ -214,15 +225,18 @@ def attend(
                 INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
 
+    if OWN_O:
+        mbarrier.arrive(q_empty.index(INDEX))
     mbarrier.wait(v_full.index(v_stage), v_phase)
     acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
     acc, p_operand = warpgroup_mma_wait(0, deps=[acc, p_operand])
     if PERSISTENT:
         mbarrier.arrive(v_empty.index(v_stage))
     # The last turn that was given to consumer 0 has no taker yet.
-    if TAKE_TURNS and INDEX == 0 and not PERSISTENT:
+    if INDEX == 0 and not PERSISTENT:
         wait_for_turn(0)
 
+    l_i = gl.convert_layout(gl.sum(l_i, 1), gl.SliceLayout(1, s.type.layout))
     blind = l_i == 0.0
     lse = gl.where(blind, float("-inf"), m_i * sm_scale + gl.log(gl.where(blind, 1.0, l_i)))
     rows = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, s.type.layout))
@@ -230,11 +244,15 @@ def attend(
     gl.store(lse_ptr + bh * seq_len_q + rows, lse, mask=rows < seq_len_q)
     # P of hidden keys is 0, so acc of a query that saw nothing is 0 already.
     over = gl.convert_layout(1.0 / gl.where(blind, 1.0, l_i), gl.SliceLayout(1, o_layout))
-    # No product reads Q any more: O leaves through its shared memory.
-    q.store((acc * over[:, None]).to(DTYPE))
+    if OWN_O:
+        tma.store_wait(0)  # for O of the Q tile before
+    o_shared.index(INDEX).reshape([ROWS, WIDTH]).store((acc * over[:, None]).to(DTYPE))
     fence_async_shared()
-    tma.async_copy_shared_to_global(o_described, [batch, head, row, 0], q_shared.index(INDEX))
-    tma.store_wait(0)
+    tma.async_copy_shared_to_global(o_described, [batch, head, row, 0], o_shared.index(INDEX))
+    if not OWN_O:
+        tma.store_wait(0)
+        if PERSISTENT:
+            mbarrier.arrive(q_empty.index(INDEX))
     return k_stage, k_phase
 
 
@@ -243,11 +261,13 @@ def consume(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    SHARE_P: gl.constexpr,
 ):  # fmt: skip
-    """Consumer INDEX of a program with one Q tile."""
+    """Consumer INDEX of a program with one Q tile. O leaves through the memory of Q, which no product reads any more."""
     attend(
-        o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
+        o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_shared,
+        q_full, q_full, k_full, k_empty, v_full, v_empty,
         batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse, 0, 0, 0,
-        INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P, False,
+        INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P, False, False,
     )  # fmt: skip

@@ -64,6 +64,7 @@ from kernels.flash_ws.warps import (
 from kernels.flash_ws.work import place, tiles_seen
 from kernels.launching import (
     TritonLaunch,
+    has_partial_tiles,
     meta_tensors,
     outputs,
     require_rows,
@@ -75,6 +76,7 @@ from kernels.run import LaunchHook, Output, Timeline
 
 __all__ = ["backward", "forward", "launches", "prepare"]
 
+O_HAS_ROOM_TO = 128  # WIDTH up to which a persistent program has shared memory for O beside Q
 TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cores, are what the groups wait for
 
 
@@ -84,8 +86,8 @@ def flash_ws_forward(
     heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, wave,
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
-    SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
+    CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr,
+    TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
     """Flash attention forward for one Q tile; see the head of this file."""
     program = gl.program_id(0)
@@ -112,12 +114,12 @@ def flash_ws_forward(
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
+                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, TURNS, TAKE_TURNS, SHARE_P,
+                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P,
             )),
             (produce, (
                 q_described, k_described, v_described, q_shared, k_shared, v_shared,
@@ -225,6 +227,7 @@ def launch_arguments(
         "WIDTH": width,
         "STAGES": tile.num_stages,
         "CAUSAL": problem.causal,
+        "PARTIAL": has_partial_tiles(problem, tile),
         "LONGEST_FIRST": begins_with_the_longest(problem, tile),
         "TAKE_TURNS": width >= TAKES_TURNS_FROM,
         "SHARE_P": shares_p(tile),
@@ -232,6 +235,8 @@ def launch_arguments(
         "num_warps": 4,  # of the first consumer; the compiler adds the other warps
         "maxnreg": REGISTERS,
     }
-    if tile.order != PERSISTENT:
+    if tile.order == PERSISTENT:
+        constants["OWN_O"] = width <= O_HAS_ROOM_TO
+    else:
         constants["TURNS"] = tile.order == SAWTOOTH
     return arguments, constants

@@ -7,7 +7,7 @@ their way already.
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from kernels.flash_ws.clock import note_sm, note_time
 from kernels.flash_ws.consumer import attend, give_turn, wait_for_turn
@@ -18,19 +18,19 @@ from kernels.flash_ws.work import items_of, nth_item, place, tiles_seen
 
 @gluon.jit
 def consume_items(
-    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
+    o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
     q_full, q_empty, k_full, k_empty, v_full, v_empty,
     heads, group, section, q_tiles, items, seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr,
-    SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr,
+    TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
-    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O has left shared memory."""
+    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O is on its way out of shared memory."""
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     k_stage = 0
     k_phase = 0
-    if TAKE_TURNS and INDEX == 1:
+    if INDEX == 1:
         give_turn(0)
     # What each item could share with the next, such as addresses, would take registers from the products.
     for n in tl.range(items_of(program, programs, items, LONGEST_FIRST), disable_licm=True):
@@ -41,17 +41,18 @@ def consume_items(
             note_time(start_ptr, number)
         n_tiles = tiles_seen(tile, seq_len_q, seq_len_kv, ROWS * CONSUMERS, BLOCK_N, CAUSAL)
         k_stage, k_phase = attend(
-            o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
+            o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
+            q_full, q_empty, k_full, k_empty, v_full, v_empty,
             batch, head, heads, tile, n_tiles, True, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
             k_stage, k_phase, n & 1,
-            INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, SHARE_P, True,
+            INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, False, TAKE_TURNS, SHARE_P, True, OWN_O,
         )  # fmt: skip
-        # O has left through the shared memory of Q.
-        mbarrier.arrive(q_empty.index(INDEX))
         if TIMELINE and INDEX == 0:
             note_time(end_ptr, number)
+    if OWN_O:
+        tma.store_wait(0)
     # The last turn that was given to consumer 0 has no taker yet.
-    if TAKE_TURNS and INDEX == 0:
+    if INDEX == 0:
         wait_for_turn(0)
 
 
@@ -94,8 +95,8 @@ def flash_ws_persistent(
     heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, items,
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr,
-    TIMELINE: gl.constexpr,
+    CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
     """Flash attention forward for one Q tile of each wave; see the head of kernel.py."""
     q_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, 1, 1, ROWS, WIDTH], q_described.layout)
@@ -105,6 +106,9 @@ def flash_ws_persistent(
     if SHARE_P:
         p_layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
         p_shared = gl.allocate_shared_memory(q_described.dtype, [CONSUMERS, ROWS, BLOCK_N], p_layout)
+    o_shared = q_shared
+    if OWN_O:
+        o_shared = gl.allocate_shared_memory(o_described.dtype, [CONSUMERS, 1, 1, ROWS, WIDTH], o_described.layout)
     q_full, q_empty = full_and_empty(CONSUMERS, 1)
     k_full, k_empty = full_and_empty(STAGES, CONSUMERS)
     v_full, v_empty = full_and_empty(STAGES, CONSUMERS)
@@ -113,16 +117,18 @@ def flash_ws_persistent(
     gl.warp_specialize(
         [
             (consume_items, (
-                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
+                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
                 seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
-                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, LONGEST_FIRST, TAKE_TURNS, SHARE_P, TIMELINE,
+                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, LONGEST_FIRST,
+                TAKE_TURNS, SHARE_P, OWN_O, TIMELINE,
             )),
             (consume_items, (
-                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared,
+                o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
                 seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
-                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, LONGEST_FIRST, TAKE_TURNS, SHARE_P, TIMELINE,
+                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, LONGEST_FIRST,
+                TAKE_TURNS, SHARE_P, OWN_O, TIMELINE,
             )),
             (produce_items, (
                 q_described, k_described, v_described, q_shared, k_shared, v_shared,

@@ -25,6 +25,12 @@ def masked(s, j, row, seq_len_q, seq_len_kv, ROWS: gl.constexpr, BLOCK_N: gl.con
 
 
 @gluon.jit
+def sum_of_lanes(p, ROWS: gl.constexpr, BLOCK_N: gl.constexpr):
+    """What each of the four lanes that share a row of P has of its sum, [ROWS, 4]: adding them up waits for the end."""
+    return gl.sum(gl.sum(p.reshape([ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
+
+
+@gluon.jit
 def weighed(s, m_i, scale, coarse, MASKED: gl.constexpr):
     """The new m_i, alpha, and P = 2^((s − m) · scale), which is one multiplication and subtraction in one instruction.
 
