@@ -1,4 +1,4 @@
-"""Prints what each order of a kernel, and cuDNN, read from HBM at long sequences, as a multiple of Q + K + V.
+"""Prints what each order of a kernel, and cuDNN, read from HBM, as a multiple of Q + K + V, up to long sequences.
 
 python -m benchmarks.long_orders [--kernel flash_ws --kernel flash] [--save FOLDER]     needs a GPU
 """
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, LONGEST_FIRST, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from profiler.run import Run
 from profiler.store import load, runs_folder
 from profiler.worker import Worker
@@ -24,12 +24,15 @@ from profiler.workload import Workload, workloads
 DEVICE = "cuda:0"
 REFERENCE = "cudnn"
 TILE = TileConfig(128, 128, 8, 3)
+FULL, CAUSAL = (LINEAR, SAWTOOTH, PERSISTENT), (LINEAR, LONGEST_FIRST, PERSISTENT)
 PROBLEMS = (
-    (AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16"), (LINEAR, SAWTOOTH)),
-    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16"), (LINEAR, SAWTOOTH)),
-    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
-    (AttentionProblem(1, 1, 1, 262144, 262144, 128, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
-    (AttentionProblem(1, 2, 2, 131072, 131072, 256, "bfloat16", causal=True), (LINEAR, LONGEST_FIRST)),
+    (AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16"), FULL),
+    (AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", causal=True), CAUSAL),
+    (AttentionProblem(1, 4, 4, 65536, 65536, 128, "bfloat16"), FULL),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16"), FULL),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 128, "bfloat16", causal=True), CAUSAL),
+    (AttentionProblem(1, 1, 1, 262144, 262144, 128, "bfloat16", causal=True), CAUSAL),
+    (AttentionProblem(1, 2, 2, 131072, 131072, 256, "bfloat16", causal=True), CAUSAL),
 )
 TIMES = 2  # a figure seen once is noise
 

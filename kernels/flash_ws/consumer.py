@@ -1,8 +1,9 @@
 """One of the warp groups that compute, in Gluon: 64 queries against every KV tile that the producer brings.
 
-S of a tile is issued before P V of the tile before, and its softmax runs while that product does. With TAKE_TURNS the
-groups issue their products one after the other, so that one has the tensor cores while the other has the exponentials.
-With SHARE_P the product reads P from shared memory: tiles of so many keys leave no registers for it beside S.
+S of a tile is issued before P V of the tile before, and its softmax runs while that product does. The groups take
+turns, so that one has the tensor cores while the other has the exponentials: they issue their products one after the
+other, or, with SOFTMAX_TURNS, do their exponentials so. With SHARE_P the product reads P from shared memory: tiles of
+so many keys leave no registers for it beside S.
 """
 
 from triton.experimental import gluon
@@ -95,14 +96,14 @@ def attend_tile(
     q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
     acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, MASKED: gl.constexpr, TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, DTYPE: gl.constexpr,
+    CAUSAL: gl.constexpr, MASKED: gl.constexpr, SOFTMAX_TURNS: gl.constexpr, SHARE_P: gl.constexpr, DTYPE: gl.constexpr,
 ):  # fmt: skip
     """Scores and softmax of tile j, while the tile before, of which p are the weights, is multiplied with its V."""
     # P comes here as float32: as 16 bits it would be converted early, and wait for registers of a product under way.
     if SHARE_P:
         p_operand = shared_operand(p, p_shared, INDEX, DTYPE)
     mbarrier.wait(k_full.index(k_stage), k_phase)
-    if TAKE_TURNS:
+    if not SOFTMAX_TURNS:
         wait_for_turn(INDEX)
     s = start_scores(q, k_shared, k_stage, ROWS, BLOCK_N, WIDTH)
     mbarrier.wait(v_full.index(v_stage), v_phase)
@@ -110,11 +111,11 @@ def attend_tile(
         acc = start_shared_values(p_operand, v_shared, v_stage, acc, BLOCK_N, WIDTH)
     else:
         acc, p_operand = start_values(p, v_shared, v_stage, acc, BLOCK_N, WIDTH, DTYPE)
-    if TAKE_TURNS:
+    if not SOFTMAX_TURNS:
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(k_stage))
-    if not TAKE_TURNS:
+    if SOFTMAX_TURNS:
         wait_for_turn(INDEX)
     if MASKED:
         s = masked(s, j, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
@@ -123,7 +124,7 @@ def attend_tile(
     # The wait for P V belongs after the exponentials. LLVM would move it before them, were p and l_i not among what it
     # hands on; ptxas would, were there no branch between.
     never_loop(seq_len_kv)
-    if not TAKE_TURNS:
+    if SOFTMAX_TURNS:
         give_turn(1 - INDEX)
     if SHARE_P:
         acc, p, l_i = warpgroup_mma_wait(0, deps=[acc, p, l_i])
@@ -147,12 +148,13 @@ def attend(
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     first_stage, first_phase, q_phase,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, SOFTMAX_TURNS: gl.constexpr,
     SHARE_P: gl.constexpr, PERSISTENT: gl.constexpr, OWN_O: gl.constexpr,
 ):  # fmt: skip
     """All KV tiles of a Q tile's rows of consumer INDEX, then O and LSE of these; returns the stage and phase after.
 
     The first K and V tile are in first_stage. PERSISTENT leaves the turns at their first and last taker to who calls.
+    With OWN_O the memory of Q is given back while O of this Q tile is still to come, and O of the one before has left.
     """
     DTYPE: gl.constexpr = o_described.dtype
     row = (tile * CONSUMERS + INDEX) * ROWS
@@ -166,22 +168,22 @@ def attend(
     # The first tile has no tile before it.
     mbarrier.wait(q_full.index(INDEX), q_phase)
     mbarrier.wait(k_full.index(first_stage), first_phase)
-    if TAKE_TURNS:
+    if not SOFTMAX_TURNS:
         wait_for_turn(INDEX)
     q = q_shared.index(INDEX).reshape([ROWS, WIDTH])
     s = start_scores(q, k_shared, first_stage, ROWS, BLOCK_N, WIDTH)
-    if TAKE_TURNS:
+    if not SOFTMAX_TURNS:
         give_turn(1 - INDEX)
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_empty.index(first_stage))
-    if not TAKE_TURNS:
+    if SOFTMAX_TURNS:
         wait_for_turn(INDEX)
     if PARTIAL:
         s = masked(s, first, row, seq_len_q, seq_len_kv, ROWS, BLOCK_N, CAUSAL)
     m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
     m_i, _, p = weighed(s, m_i, scale, coarse, True)
     l_i = sum_of_lanes(p, ROWS, BLOCK_N)
-    if not TAKE_TURNS:
+    if SOFTMAX_TURNS:
         never_loop(seq_len_kv)
         give_turn(1 - INDEX)
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
@@ -205,7 +207,7 @@ def attend(
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
                 q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
                 acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
-                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, SOFTMAX_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
     plain = n_tiles - gl.maximum(masks, 1)
     if TURNS:
@@ -214,7 +216,7 @@ def attend(
         acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
             q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
             acc, m_i, l_i, p, i, row, seq_len_q, seq_len_kv, scale, coarse,
-            INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, TAKE_TURNS, SHARE_P, DTYPE,
+            INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, False, SOFTMAX_TURNS, SHARE_P, DTYPE,
         )  # fmt: skip
     if TURNS:
         # Rising, they come last.
@@ -222,7 +224,7 @@ def attend(
             acc, m_i, l_i, p, k_stage, k_phase, v_stage, v_phase = attend_tile(
                 q, k_shared, v_shared, p_shared, k_full, k_empty, v_full, v_empty, k_stage, k_phase, v_stage, v_phase,
                 acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
-                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, TAKE_TURNS, SHARE_P, DTYPE,
+                INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, SOFTMAX_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
 
     if OWN_O:
@@ -245,7 +247,7 @@ def attend(
     # P of hidden keys is 0, so acc of a query that saw nothing is 0 already.
     over = gl.convert_layout(1.0 / gl.where(blind, 1.0, l_i), gl.SliceLayout(1, o_layout))
     if OWN_O:
-        tma.store_wait(0)  # for O of the Q tile before
+        tma.store_wait(0)
     o_shared.index(INDEX).reshape([ROWS, WIDTH]).store((acc * over[:, None]).to(DTYPE))
     fence_async_shared()
     tma.async_copy_shared_to_global(o_described, [batch, head, row, 0], o_shared.index(INDEX))
@@ -261,13 +263,13 @@ def consume(
     o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
     batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, TURNS: gl.constexpr, SOFTMAX_TURNS: gl.constexpr,
     SHARE_P: gl.constexpr,
 ):  # fmt: skip
-    """Consumer INDEX of a program with one Q tile. O leaves through the memory of Q, which no product reads any more."""
+    """Consumer INDEX of a program with one Q tile. O leaves through the memory of Q, which no product reads then."""
     attend(
         o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_shared,
         q_full, q_full, k_full, k_empty, v_full, v_empty,
         batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse, 0, 0, 0,
-        INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P, False, False,
+        INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, SOFTMAX_TURNS, SHARE_P, False, False,
     )  # fmt: skip

@@ -14,7 +14,8 @@ Tiles     q [128, WIDTH] stays in shared memory; k, v [BLOCK_N, WIDTH] stream th
 State     m_i, l_i [128], acc [128, WIDTH], float32, in registers
 Barriers  for each stage of K and of V: full, which opens when the bytes are there; empty, when both groups have
           arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty; with
-          persistent the rows of Q of each group have both, and empty opens when O has left through their memory
+          persistent the rows of Q of each group have both, and empty opens when their last product has read them, or,
+          where O leaves through their memory, when it has left
 HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE (equals schedule(); counters
           test it on a GPU, and the order of the work is tested without one: Gluon has no interpreter)
 L2↔SM     at most what is requested, in whole sectors; at least the compulsory bytes (l2_sm_bounds())
@@ -48,6 +49,7 @@ from kernels.flash_ws.schedule import (
     ROWS,
     begins_with_the_longest,
     cut,
+    has_room_for_o,
     section_of,
     shares_p,
 )
@@ -76,8 +78,7 @@ from kernels.run import LaunchHook, Output, Timeline
 
 __all__ = ["backward", "forward", "launches", "prepare"]
 
-O_HAS_ROOM_TO = 128  # WIDTH up to which a persistent program has shared memory for O beside Q
-TAKES_TURNS_FROM = 128  # WIDTH below which the exponentials, not the tensor cores, are what the groups wait for
+SOFTMAX_TURNS_TO = 64  # WIDTH up to which a tile's exponentials take longer than its products
 
 
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])
@@ -87,7 +88,7 @@ def flash_ws_forward(
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TURNS: gl.constexpr,
-    TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
+    SOFTMAX_TURNS: gl.constexpr, SHARE_P: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
     """Flash attention forward for one Q tile; see the head of this file."""
     program = gl.program_id(0)
@@ -114,12 +115,12 @@ def flash_ws_forward(
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P,
+                FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, SOFTMAX_TURNS, SHARE_P,
             )),
             (consume, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_full, k_full, k_empty, v_full, v_empty,
                 batch, head, heads, tile, n_tiles, backward, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
-                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, TAKE_TURNS, SHARE_P,
+                SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, TURNS, SOFTMAX_TURNS, SHARE_P,
             )),
             (produce, (
                 q_described, k_described, v_described, q_shared, k_shared, v_shared,
@@ -229,14 +230,14 @@ def launch_arguments(
         "CAUSAL": problem.causal,
         "PARTIAL": has_partial_tiles(problem, tile),
         "LONGEST_FIRST": begins_with_the_longest(problem, tile),
-        "TAKE_TURNS": width >= TAKES_TURNS_FROM,
+        "SOFTMAX_TURNS": width <= SOFTMAX_TURNS_TO,
         "SHARE_P": shares_p(tile),
         "TIMELINE": timeline is not None,
         "num_warps": 4,  # of the first consumer; the compiler adds the other warps
         "maxnreg": REGISTERS,
     }
     if tile.order == PERSISTENT:
-        constants["OWN_O"] = width <= O_HAS_ROOM_TO
+        constants["OWN_O"] = has_room_for_o(problem)
     else:
         constants["TURNS"] = tile.order == SAWTOOTH
     return arguments, constants

@@ -1,7 +1,7 @@
 """Flash, warp-specialised, by programs that stay, in Gluon: as many as the GPU holds, which share out the Q tiles.
 
 The rings of K and V go on from one Q tile to the next: while the consumers divide and store O, tiles of the next are on
-their way already.
+their way already, and where O has shared memory of its own the next Q tile as well.
 """
 
 import triton.language as tl
@@ -23,9 +23,9 @@ def consume_items(
     heads, group, section, q_tiles, items, seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
     INDEX: gl.constexpr, ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr,
-    TAKE_TURNS: gl.constexpr, SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
+    SOFTMAX_TURNS: gl.constexpr, SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
-    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O is on its way out of shared memory."""
+    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O is on its way out."""
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     k_stage = 0
@@ -45,7 +45,7 @@ def consume_items(
             q_full, q_empty, k_full, k_empty, v_full, v_empty,
             batch, head, heads, tile, n_tiles, True, seq_len_q, seq_len_kv, sm_scale, scale, coarse,
             k_stage, k_phase, n & 1,
-            INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, False, TAKE_TURNS, SHARE_P, True, OWN_O,
+            INDEX, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, False, SOFTMAX_TURNS, SHARE_P, True, OWN_O,
         )  # fmt: skip
         if TIMELINE and INDEX == 0:
             note_time(end_ptr, number)
@@ -64,7 +64,7 @@ def produce_items(
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
 ):  # fmt: skip
-    """All copies of one program. The first K tile of an item comes before its Q, for which O of the last must leave."""
+    """All copies of one program. The first K tile of an item comes before its Q, for which there must be room."""
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     stage = 0
@@ -95,7 +95,7 @@ def flash_ws_persistent(
     heads, group, section, q_tiles, seq_len_q, seq_len_kv, sm_scale, scale, coarse, items,
     sm_ptr, start_ptr, end_ptr,
     ROWS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr, SOFTMAX_TURNS: gl.constexpr,
     SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
     """Flash attention forward for one Q tile of each wave; see the head of kernel.py."""
@@ -121,14 +121,14 @@ def flash_ws_persistent(
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
                 seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
                 FIRST, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, LONGEST_FIRST,
-                TAKE_TURNS, SHARE_P, OWN_O, TIMELINE,
+                SOFTMAX_TURNS, SHARE_P, OWN_O, TIMELINE,
             )),
             (consume_items, (
                 o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, o_shared,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty, heads, group, section, q_tiles, items,
                 seq_len_q, seq_len_kv, sm_scale, scale, coarse, sm_ptr, start_ptr, end_ptr,
                 SECOND, ROWS, CONSUMERS, BLOCK_N, WIDTH, STAGES, CAUSAL, PARTIAL, LONGEST_FIRST,
-                TAKE_TURNS, SHARE_P, OWN_O, TIMELINE,
+                SOFTMAX_TURNS, SHARE_P, OWN_O, TIMELINE,
             )),
             (produce_items, (
                 q_described, k_described, v_described, q_shared, k_shared, v_shared,

@@ -25,6 +25,7 @@ WARPS = 4 * CONSUMERS
 BLOCK_N = {64: 256, 128: 128, 256: 64}
 STAGES = {64: 2, 128: 2, 256: 2}
 MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
+O_HAS_ROOM_TO = 128  # width
 BACKWARD_STAGES = 3  # tiles of Q and of dO at once
 
 
@@ -95,12 +96,22 @@ def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
     return side_by_side(copies, (size["k"] + size["v"]) // (problem.batch * problem.kv_heads))
 
 
+def has_room_for_o(problem: AttentionProblem) -> bool:
+    """Whether a persistent program has shared memory for O beside Q, so that the next Q comes before O has left."""
+    return width_of(problem) <= O_HAS_ROOM_TO
+
+
 def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
-    """What a program holds, half of the rows in each group: S of a tile is there beside P of the one before."""
+    """What a program holds, half of the rows in each group: S of a tile is there beside P of the one before.
+
+    O is on its way out through the memory of Q, or its own, see has_room_for_o.
+    """
     width, dtype = width_of(problem), problem.dtype
     q, kv, s, row = (tile.BLOCK_M, width), (tile.BLOCK_N, width), (tile.BLOCK_M, tile.BLOCK_N), (tile.BLOCK_M,)
     streams = f"one step, {tile.num_stages} in flight"
     p = (dtype, SHARED) if shares_p(tile) else ("float32", REGISTERS)
+    stays = tile.order == PERSISTENT and has_room_for_o(problem)
+    o = (Held("O", "o", q, dtype, SHARED, "until it has left, beside the next Q tile"),) if stays else ()
     return (
         Held("Q", "q", q, dtype, SHARED, "all steps"),
         Held("K", "k", kv, dtype, SHARED, streams),
@@ -110,6 +121,7 @@ def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
         Held("acc", "acc", q, "float32", REGISTERS, "all steps"),
         Held("m", "m", row, "float32", REGISTERS, "all steps"),
         Held("l", "l", row, "float32", REGISTERS, "all steps"),
+        *o,
     )
 
 
