@@ -71,7 +71,7 @@ RECORDINGS = {
         ("row_streaming", "flash_kv_outer", "flash", "split_kv"), _bfloat16(16, 16, 8192), is_traced=False
     ),
     "library_8k": Recording(("cudnn", "flash_attention_2", "mem_efficient", "flex"), _bfloat16(16, 16, 8192)),
-    "rungs_8k": Recording(("cudnn", "flash", "flash_tma", "flash_ws"), _bfloat16(16, 16, 8192)),
+    "rungs_8k": Recording(("cudnn", "flash", "flash_tma", "flash_ws"), _bfloat16(16, 16, 8192), WIDE),
     "decode_64k": Recording(
         ("flash", "split_kv"), AttentionProblem(1, 32, 8, 1, 65536, 128, "bfloat16"), TileConfig(16, 64, 4, 3)
     ),

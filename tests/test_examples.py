@@ -80,6 +80,23 @@ def test_longest_first_keeps_causal_programs_in_step() -> None:
     assert min(times_once(one("long_causal_256k", name)) for name in ("flash", "cudnn")) > 200
 
 
+def test_the_rungs_differ_in_time_not_in_bytes_from_hbm() -> None:
+    rungs = {name: one("rungs_8k", name) for name in ("cudnn", "flash", "flash_tma", "flash_ws")}
+    for run in rungs.values():
+        assert times_once(run) == pytest.approx(1, abs=0.02)
+        assert value(run, "l2_to_sm_bytes") == pytest.approx(Q + 16 * 64 * 2 * KV, rel=0.01)
+    seconds = {name: value(run, "gpu_time_seconds") for name, run in rungs.items()}
+    assert min(seconds, key=seconds.__getitem__) == "flash_ws"
+    assert max(value(run, "relative_error") for run in rungs.values()) < 0.0025
+
+
+def test_the_fastest_rung_reads_least_behind_a_long_causal_mask() -> None:
+    longest_first, cudnn = one("long_rungs", "flash_ws", LONGEST_FIRST), one("long_rungs", "cudnn")
+    assert times_once(longest_first) <= 3.2
+    assert min(times_once(one("long_rungs", "flash_ws")), times_once(cudnn)) > 30
+    assert value(longest_first, "gpu_time_seconds") < 0.9 * value(cudnn, "gpu_time_seconds")
+
+
 def test_each_library_run_names_another_kernel() -> None:
     names = {run.workload.kernel: {kernel.kernel for kernel in run.kernels} for run in recorded("library_8k")}
     assert any("cudnn" in name for name in names["cudnn"])
