@@ -211,6 +211,16 @@ def test_where_p_waits_for_its_product() -> None:
         assert (p.dtype, p.place) == place
 
 
+@pytest.mark.parametrize(("head_dim", "room"), [(64, 128 * 64 * 2), (100, 128 * 128 * 2), (256, None)])
+def test_o_has_room_beside_the_next_q_where_a_program_stays(head_dim: int, room: int | None) -> None:
+    """At head_dim 256 Q, two tiles of K and two of V take 192 KiB, and O would take 64 more."""
+    problem = replace(LONG, head_dim=head_dim)
+    for order, expected in ((PERSISTENT, room), (SAWTOOTH, None)):
+        plan = KERNEL.schedule(problem, replace(T16, order=order))
+        found = [held.size for held in plan.launches[0].on_chip if held.name == "O"]
+        assert found == ([] if expected is None else [expected]), order
+
+
 @pytest.mark.parametrize(
     ("problem", "gpu", "words"),
     [
