@@ -15,6 +15,7 @@ from kernels.own import is_own
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from kernels.shown import shown
 from profiler.audit_command import audit
+from profiler.auto import require_named
 from profiler.codec import NotARun, encode
 from profiler.compare_command import compare_runs
 from profiler.doctor import diagnose, facts_table, sources_table
@@ -120,6 +121,7 @@ def schedule(
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:
     """Requested bytes and tile steps of the whole problem; needs no GPU."""
+    require_named((kernel,), "schedule")
     if is_own(kernel):
         raise Refused(f"What {kernel} asks for shows when it runs: use `run --kernel {kernel}`.")
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window, backward)

@@ -4,7 +4,7 @@ The tables are made by `python -m benchmarks.auto_table`, a file for each GPU; n
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,12 @@ def choose(problem: AttentionProblem, device: DeviceInfo) -> Choice:
     raise Refused(f"auto knows no kernel that runs {problem.label} on {device.name}; choose one by its name.")
 
 
+def require_named(kernels: Iterable[str], what: str) -> None:
+    """Raise Refused where KERNEL stands among the kernels of something that chooses none."""
+    if KERNEL in kernels:
+        raise Refused(f"auto chooses a kernel for one problem and the GPU that measures it; {what} takes their names.")
+
+
 def facts_of(device: str) -> DeviceInfo:
     """What is known of a device of this machine by its name. Raises Refused where there is none of it."""
     if device == CPU:
@@ -122,8 +128,8 @@ def asked(
 
 
 def sentence(choice: Choice, tile: TileConfig | None) -> str:
-    """What was chosen, with the tile that its kernel uses, and by what measurement."""
-    cut = "" if tile is None else f" with {tile.BLOCK_M}×{tile.BLOCK_N} tiles"
+    """What was chosen, with the tile and order that its kernel uses, and by what measurement."""
+    cut = "" if tile is None else f" with {tile.BLOCK_M}×{tile.BLOCK_N} tiles, {tile.order}"
     return f"auto chose {choice.kernel}{cut}: the fastest of {choice.of} measured at {choice.problem.label}."
 
 

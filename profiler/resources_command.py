@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kernels.problem import LINEAR, ORDERS, Refused, TileConfig
 from profiler import axes
+from profiler.auto import require_named
 from profiler.compile_pool import DEFAULT_TIMEOUT, compile_all
 from profiler.compiled_code import KINDS, NoCode, code_of
 from profiler.device import GPUS
@@ -65,6 +66,7 @@ def resources(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout's last line.")] = False,
 ) -> None:
     """Registers, spills, shared memory, occupancy and waves on any GPU, compiled here; needs no GPU."""
+    require_named(kernel, "resources")
     problem = problem_of(batch, heads, kv_heads, seq_len, seq_len_kv, head_dim, dtype, causal, window, backward)
     targets = [gpu_target(name) for name in dict.fromkeys(gpu)] if gpu else [_present()]
     tiles = _tiles(block_m, block_n, num_warps, num_stages, order)

@@ -16,6 +16,7 @@ from rich.text import Text
 from kernels.base import all_kernels
 from kernels.problem import ORDERS, Refused
 from profiler import axes
+from profiler.auto import require_named
 from profiler.grid import AXES, Grid
 from profiler.present import present_gpus
 from profiler.store import shown_path
@@ -91,6 +92,7 @@ def sweep(
     given = {
         name: axes.values(axes.option(name), text, AXES[name].read) for name, text in words.items() if text is not None
     }
+    require_named(map(str, given.get("kernel", ())), "a sweep")
     grid = Grid(given, where, trace) if given or where or trace else None
     executor = _executor(device, workers, ray, timeout)
     if out is not None and is_sweep(out):

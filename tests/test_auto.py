@@ -16,6 +16,7 @@ from profiler.codec import NotARun, encode
 from profiler.device import GPUS, cpu_device
 from profiler.run import DeviceInfo
 from profiler.workload import TraceRequest, workloads
+from tests.command_line import answer_to
 from tests.test_app_form import SMALL as SMALL_FORM
 
 pytestmark = pytest.mark.computes
@@ -96,7 +97,8 @@ def test_it_is_one_workload_of_what_it_chose() -> None:
     assert [one.tile and one.tile.order for one in chosen] == [None, LINEAR, LONGEST_FIRST, LONGEST_FIRST]
     assert chosen[-1].tile == replace(WIDE, order=LONGEST_FIRST)
     assert said == (
-        "auto chose flash_ws with 128×128 tiles: the fastest of 7 measured at (1, 16, 8192, 128) bfloat16, causal."
+        "auto chose flash_ws with 128×128 tiles, longest_first: the fastest of 7 measured at "
+        "(1, 16, 8192, 128) bfloat16, causal."
     )
 
 
@@ -158,3 +160,21 @@ def test_each_kept_table_is_of_problems_that_its_gpu_runs(kept: Path, monkeypatc
 
 def test_there_is_a_table_of_an_h200() -> None:
     assert (KEPT / "nvidia_h200.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("sweep", "--device", "cpu"), "a sweep"),
+        (("schedule",), "schedule"),
+        (("resources", "--gpu", "h200"), "resources"),
+    ],
+)
+def test_what_chooses_no_kernel_says_so(
+    command: tuple[str, ...], what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answer_to((*command, "--kernel", "auto"), monkeypatch, capsys)
+    assert answer.code == 2
+    assert answer.err == (
+        f"auto chooses a kernel for one problem and the GPU that measures it; {what} takes their names.\n"
+    )
