@@ -356,3 +356,11 @@ def test_the_kernels_that_ran_are_those_asked_for() -> None:
     assert len(names) == len(set(names)) and all(ran.values())
     assert not any(word in kernel.lower() for kernel in names for word in ("softmax", "math"))
     assert any("triton" in kernel for kernel in ran["flex"])
+
+
+def test_backends_are_offered_only_on_a_gpu_that_they_take() -> None:
+    older = replace(ON_H200, compute_capability=(7, 5))
+    for name in LIBRARY:
+        kernel = all_kernels()[name]
+        offered = [not kernel.why_not_on(gpu) for gpu in (None, older, ON_H200)]
+        assert offered == [name == "flex", name in ("flex", "mem_efficient"), True], name

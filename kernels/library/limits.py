@@ -9,6 +9,7 @@ from kernels.gpu_limits import refuse_bfloat16
 from kernels.problem import AttentionProblem, Refused, TileConfig
 
 CUDNN, FLASH_ATTENTION_2, MEM_EFFICIENT = "cuDNN's attention", "FlashAttention-2", "Memory-efficient attention"
+AMPERE, ANY_GPU = (8, 0), (0, 0)  # the least compute capability
 MAX_GRID_SIDE = 65_535  # batch and heads stand along y and z of the grid
 OFFSETS_END = 2**31  # elements of a head that are counted in 32 bits
 VECTOR_BYTES = 16  # what one load of a row takes
@@ -16,21 +17,36 @@ SMALLEST_FLEX_HEAD_DIM = 16
 MAX_EAGER_SCORE_BYTES = 2**30
 
 
+def why_not_on(title: str, least: tuple[int, int], gpu: GpuLimits | None) -> str:
+    """Why a backend of torch's attention runs nothing on a GPU, or on the CPU for None; empty where it may."""
+    if gpu is None:
+        return f"{title} runs only on a GPU: choose a cuda device, or flash, which is interpreted."
+    if gpu.compute_capability < least:
+        major, minor = gpu.compute_capability
+        return (
+            f"{title} wants compute capability {least[0]}.{least[1]}; {gpu.name} has {major}.{minor}: "
+            "choose mem_efficient or flash."
+        )
+    return ""
+
+
 def refuse_cudnn(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:
     """Raise Refused for what cuDNN does not take. `gpu` None means the CPU."""
-    _refuse_ampere_only(CUDNN, problem, _on_gpu(CUDNN, problem, gpu))
+    _on_gpu(CUDNN, AMPERE, problem, gpu)
+    _refuse_float32_and_ragged_rows(CUDNN, problem)
     if problem.seq_len_kv == 1:
         raise Refused(f"{CUDNN} takes no single key; choose seq_len_kv 2 or more, or another kernel.")
 
 
 def refuse_flash_attention_2(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:
     """Raise Refused for what FlashAttention-2 does not take as it is. `gpu` None means the CPU."""
-    _refuse_ampere_only(FLASH_ATTENTION_2, problem, _on_gpu(FLASH_ATTENTION_2, problem, gpu))
+    _on_gpu(FLASH_ATTENTION_2, AMPERE, problem, gpu)
+    _refuse_float32_and_ragged_rows(FLASH_ATTENTION_2, problem)
 
 
 def refuse_mem_efficient(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | None) -> None:
     """Raise Refused for what memory-efficient attention does not take. `gpu` None means the CPU."""
-    gpu = _on_gpu(MEM_EFFICIENT, problem, gpu)
+    gpu = _on_gpu(MEM_EFFICIENT, ANY_GPU, problem, gpu)
     refuse_bfloat16(problem, gpu)
     if problem.group > 1:
         raise Refused(
@@ -63,10 +79,10 @@ def refuse_flex(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | No
         )
 
 
-def _on_gpu(title: str, problem: AttentionProblem, gpu: GpuLimits | None) -> GpuLimits:
-    """The GPU. Raises Refused for the CPU, and for masks and grids that no backend of torch's attention has."""
-    if gpu is None:
-        raise Refused(f"{title} runs only on a GPU: choose a cuda device, or flash, which is interpreted.")
+def _on_gpu(title: str, least: tuple[int, int], problem: AttentionProblem, gpu: GpuLimits | None) -> GpuLimits:
+    """The GPU. Raises Refused by why_not_on, and for masks and grids that no backend of torch's attention has."""
+    if gpu is None or why_not_on(title, least, gpu):
+        raise Refused(why_not_on(title, least, gpu))
     if problem.window is not None:
         raise Refused(f"{title} is run through torch's attention, which has no window; choose none, or flex or flash.")
     if problem.causal and problem.seq_len_q != problem.seq_len_kv:
@@ -78,13 +94,8 @@ def _on_gpu(title: str, problem: AttentionProblem, gpu: GpuLimits | None) -> Gpu
     return gpu
 
 
-def _refuse_ampere_only(title: str, problem: AttentionProblem, gpu: GpuLimits) -> None:
+def _refuse_float32_and_ragged_rows(title: str, problem: AttentionProblem) -> None:
     """What cuDNN and FlashAttention-2 have in common."""
-    if gpu.compute_capability < (8, 0):
-        major, minor = gpu.compute_capability
-        raise Refused(
-            f"{title} wants compute capability 8.0; {gpu.name} has {major}.{minor}: choose mem_efficient or flash."
-        )
     if problem.dtype == "float32":
         raise Refused(f"{title} takes no float32; choose float16 or bfloat16, or mem_efficient, flex or flash.")
     _refuse_ragged_rows(title, problem, "others would be padded by copies that are not the kernel's own")
