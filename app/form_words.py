@@ -25,8 +25,8 @@ HELP = {
     "window": "Each query sees only keys less than this many positions away; empty: no window.",
     "BLOCK_M": "Queries of one tile: what one program keeps on chip.",
     "BLOCK_N": "Keys and values of one tile: what streams past.",
-    "order": "Of programs and of their KV tiles, for the flash kernels. linear: rising. sawtooth: every second wave "
-    "scans K and V the other way. longest_first, for causal: programs in falling length. persistent, for "
+    "order": "Of programs and of their KV tiles, for the flash kernels. linear: programs rising. sawtooth: every "
+    "second wave scans K and V the other way. longest_first, for causal: programs in falling length. persistent, for "
     "warp-specialised flash: programs that stay, each with one Q tile of every wave.",
     "trace_head": "The head whose m, l, alpha and |acc| are recorded.",
     "trace_row": "The query whose rows are recorded; empty: the last.",

@@ -182,7 +182,9 @@ def _now(part: Held, moment: Moment) -> str:
     if part.tensor in ("k", "v"):
         return "–" if moment.keys is None or part.tensor not in moment.kv_now else _span(*moment.keys)
     if part.tensor in ("s", "p"):
-        return "–" if moment.keys is None else "this tile"
+        if moment.keys is None:
+            return "–"
+        return "this tile" if part.stays == "one step" else "the tile before, then this one"
     return _span(*moment.rows)
 
 

@@ -117,5 +117,6 @@ def _full_figure(name: str, run: Run) -> Figure | None:
     if limit is None:
         return None
     end = full_at(run.workload, limit)
-    value, fills = (f"beyond {MAX_SEQ_LEN:,}", "nothing fills") if end is None else (f"{end:,}", "fills")
-    return Figure(label, value, "model", f"{fills} {capacity(limit)}")
+    if end is None:
+        return Figure(label, f"beyond {MAX_SEQ_LEN:,}", "model", f"the longest tried does not fill {capacity(limit)}")
+    return Figure(label, f"{end:,}", "model", f"fills {capacity(limit)}")

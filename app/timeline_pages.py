@@ -53,7 +53,8 @@ def figures(one: Timed) -> tuple[Figure, ...]:
             "tail idle",
             f"{found.tail_idle:.1%}",
             CLOCK,
-            f"of all lanes' time, after their last program; the launch took {seconds(found.duration * 1e-9)}",
+            f"of all lanes' time, after their last program; in this pass of its own the launch took "
+            f"{seconds(found.duration * 1e-9)}",
         ),
         Figure(
             "causal imbalance" if run.workload.problem.causal else "imbalance",

@@ -56,7 +56,7 @@ def four_kinds(found: Comparison, theme: Theme) -> Picture:
     caption = (
         "Solid: measured. Hatched: closed form or schedule. L2↔SM can be below requested: what L1 answers, or what is "
         "merged on the way, never reaches L2. HBM can be above it, where a library's kernels read operands again, and "
-        "above compulsory, where K and V of a head outgrow L2 and later programs read them again."
+        "above compulsory, where K and V of the heads at work outgrow L2 and later programs read them again."
     )
     return kinds_chart("Compulsory, requested, L2↔SM, HBM", caption, found, theme)
 

@@ -116,7 +116,7 @@ def schedule(
     backward: Backward = False,
     block_m: BlockM = 64,
     block_n: BlockN = 64,
-    order: Annotated[str, typer.Option(help=f"{', '.join(ORDERS)}; of one program at a time.")] = LINEAR,
+    order: Annotated[str, typer.Option(help=f"{', '.join(ORDERS)}; a wave of sawtooth is one program here.")] = LINEAR,
     as_json: AsJson = False,
     summary: Annotated[bool, typer.Option("--summary", help="Leave the steps out.")] = False,
 ) -> None:

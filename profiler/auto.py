@@ -130,7 +130,7 @@ def asked(
 def sentence(choice: Choice, tile: TileConfig | None) -> str:
     """What was chosen, with the tile and order that its kernel uses, and by what measurement."""
     cut = "" if tile is None else f" with {tile.BLOCK_M}×{tile.BLOCK_N} tiles, {tile.order}"
-    return f"auto chose {choice.kernel}{cut}: the fastest of {choice.of} measured at {choice.problem.label}."
+    return f"auto chose {choice.kernel}{cut}: the fastest forward pass of {choice.of} at {choice.problem.label}."
 
 
 def distance(one: AttentionProblem, other: AttentionProblem) -> tuple[float, ...]:

@@ -97,7 +97,7 @@ def test_it_is_one_workload_of_what_it_chose() -> None:
     assert [one.tile and one.tile.order for one in chosen] == [None, LINEAR, LONGEST_FIRST, LONGEST_FIRST]
     assert chosen[-1].tile == replace(WIDE, order=LONGEST_FIRST)
     assert said == (
-        "auto chose flash_ws with 128×128 tiles, longest_first: the fastest of 7 measured at "
+        "auto chose flash_ws with 128×128 tiles, longest_first: the fastest forward pass of 7 at "
         "(1, 16, 8192, 128) bfloat16, causal."
     )
 

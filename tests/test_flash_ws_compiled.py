@@ -59,7 +59,7 @@ def test_who_has_the_turn(compiled: Compiled, head_dim: int, order: str) -> None
 
 
 @pytest.mark.parametrize(("head_dim", "order"), ALL)
-def test_it_spills_nothing_and_holds_its_tiles(compiled: Compiled, head_dim: int, order: str) -> None:
+def test_without_a_mask_it_spills_nothing_and_holds_its_tiles(compiled: Compiled, head_dim: int, order: str) -> None:
     """Q, O if it has room of its own, two tiles of K and V each, P at head_dim 64; then barriers, in under 1 KB."""
     launch = compiled[head_dim, order][0]
     q, kv, p = 128 * head_dim * 2, BLOCK_N[head_dim] * head_dim * 2, 128 * 256 * 2 * (head_dim == 64)

@@ -153,7 +153,7 @@ def attend(
 ):  # fmt: skip
     """All KV tiles of a Q tile's rows of consumer INDEX, then O and LSE of these; returns the stage and phase after.
 
-    The first K and V tile are in first_stage. PERSISTENT leaves the turns at their first and last taker to who calls.
+    The first K and V tile are in first_stage. With PERSISTENT the caller gives the first turn and takes the last.
     With OWN_O the memory of Q is given back while O of this Q tile is still to come, and O of the one before has left.
     """
     DTYPE: gl.constexpr = o_described.dtype
@@ -209,6 +209,7 @@ def attend(
                 acc, m_i, l_i, p, j, row, seq_len_q, seq_len_kv, scale, coarse,
                 INDEX, ROWS, BLOCK_N, WIDTH, STAGES, CAUSAL, True, SOFTMAX_TURNS, SHARE_P, DTYPE,
             )  # fmt: skip
+    # Which tile it is only a mask asks: here i counts.
     plain = n_tiles - gl.maximum(masks, 1)
     if TURNS:
         plain = gl.where(backward, plain, gl.maximum(clear - 1, 0))
@@ -267,6 +268,7 @@ def consume(
     SHARE_P: gl.constexpr,
 ):  # fmt: skip
     """Consumer INDEX of a program with one Q tile. O leaves through the memory of Q, which no product reads then."""
+    # Nobody waits for Q's memory here, so there is no q_empty.
     attend(
         o_described, lse_ptr, q_shared, k_shared, v_shared, p_shared, q_shared,
         q_full, q_full, k_full, k_empty, v_full, v_empty,

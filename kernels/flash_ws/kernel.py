@@ -6,12 +6,12 @@ work for one group while the other has its exponentials. Written in Gluon, the l
 
 Grid      (batch · heads · ⌈seq_len_q / 128⌉,), Q tiles fastest; with longest_first the last Q tile first, of up to four
           (batch, head) side by side; with persistent no more programs than the GPU holds at once, each with one Q tile
-          of each wave: behind a causal mask in the order of longest_first, every second wave the other way round
+          of each wave: behind a causal mask the last Q tiles of all heads first, every second wave the other way round
 Tiles     q [128, WIDTH] stays in shared memory; k, v [BLOCK_N, WIDTH] stream through rings of STAGES tiles there, from
           the last tile to the first, with sawtooth the other way in every second wave; s, p [128, BLOCK_N] in
           registers, s of a step beside p of the step before, which stands in shared memory instead where WIDTH is 64
           and a tile has 256 keys; WIDTH is head_dim padded to 64, 128 or 256
-State     m_i, l_i [128], acc [128, WIDTH], float32, in registers
+State     m_i [128], l_i [128, 4 lanes], acc [128, WIDTH], float32, in registers
 Barriers  for each stage of K and of V: full, which opens when the bytes are there; empty, when both groups have
           arrived; the n-th use of a stage waits for parity n & 1 of full, and for the other one of empty; with
           persistent the rows of Q of each group have both, and empty opens when their last product has read them, or,
@@ -19,7 +19,7 @@ Barriers  for each stage of K and of V: full, which opens when the bytes are the
 HBM       requested read: Q + Σ over programs of the visited K and V rows; written: O + LSE (equals schedule(); counters
           test it on a GPU, and the order of the work is tested without one: Gluon has no interpreter)
 L2↔SM     at most what is requested, in whole sectors; at least the compulsory bytes (l2_sm_bounds())
-Numerics  base-2 exponentials of s · scale − m · scale in one instruction, see softmax.py; products accumulate in
+Numerics  base-2 exponentials of s · scale − m · scale, which is one instruction, see softmax.py; products accumulate in
           float32; masks are −inf; rows and columns beyond a tensor are zeros; rows that attend to nothing give O = 0
           and LSE = −inf
 Paper     Shah et al. 2024, FlashAttention-3, Algorithms 1 and 2
@@ -78,7 +78,7 @@ from kernels.run import LaunchHook, Output, Timeline
 
 __all__ = ["backward", "forward", "launches", "prepare"]
 
-SOFTMAX_TURNS_TO = 64  # WIDTH up to which a tile's exponentials take longer than its products
+SOFTMAX_TURNS_TO = 64  # WIDTH up to which a group is longer at a tile's softmax than at its products
 
 
 @gluon.jit(do_not_specialize=["heads", "group", "section", "q_tiles", "seq_len_q", "seq_len_kv", "wave"])

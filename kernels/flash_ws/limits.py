@@ -26,8 +26,8 @@ def why_not_on(gpu: GpuLimits | None) -> str:
     if gpu.compute_capability != HOPPER:
         major, minor = gpu.compute_capability
         return (
-            f"{TITLE} is written for the warp groups of compute capability 9.0 (H100, H200), and {gpu.name} has "
-            f"{major}.{minor}: choose flash_tma or flash."
+            f"{TITLE} is written for the warp groups of compute capability 9.0 (H100, H200), not for {major}.{minor} "
+            f"({gpu.name}): choose flash_tma or flash."
         )
     return _why_not_this_triton()
 

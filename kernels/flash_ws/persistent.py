@@ -25,7 +25,7 @@ def consume_items(
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, PARTIAL: gl.constexpr, LONGEST_FIRST: gl.constexpr,
     SOFTMAX_TURNS: gl.constexpr, SHARE_P: gl.constexpr, OWN_O: gl.constexpr, TIMELINE: gl.constexpr,
 ):  # fmt: skip
-    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O is on its way out."""
+    """Consumer INDEX. A timeline has the times of consumer 0, from its wait for Q until O is on its way out, or out."""
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     k_stage = 0

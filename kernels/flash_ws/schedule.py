@@ -1,4 +1,4 @@
-"""Flash, warp-specialised: the Q tiles of flash, 128 rows each, in an order that keeps the long ones apart."""
+"""Flash, warp-specialised: the Q tiles of flash, 128 rows each, and the orders in which they are begun."""
 
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ BLOCK_N = {64: 256, 128: 128, 256: 64}
 STAGES = {64: 2, 128: 2, 256: 2}
 MOST_KEYS_IN_REGISTERS = 128  # of a tile whose P has room there beside the S of the next
 O_HAS_ROOM_TO = 128  # width
+LANES = 4  # that share a row, each with its part of l
 BACKWARD_STAGES = 3  # tiles of Q and of dO at once
 
 
@@ -84,9 +85,9 @@ def begins_with_the_longest(problem: AttentionProblem, tile: TileConfig) -> bool
 def section_of(problem: AttentionProblem, tile: TileConfig) -> int:
     """How many (batch, head) are begun side by side: 1 where the longest Q tile is not the first, or K and V are long.
 
-    Where these do not stay in L2 together, so many programs at once on one head read them for each other; on two heads,
-    half as many would. A persistent grid has all of them side by side: its shares are dealt out beforehand, and are
-    equal only if lengths fall from the first item to the last.
+    Where these do not stay in L2 together, all programs at once are on one head, and what one of them reads serves the
+    others; on two heads it would serve half as many. A persistent grid has all of them side by side: its shares are
+    dealt out beforehand, and are equal only if lengths fall from the first item to the last.
     """
     if not begins_with_the_longest(problem, tile):
         return 1
@@ -120,7 +121,7 @@ def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
         Held("P", "p", s, *p, "until the next step's scores are on their way"),
         Held("acc", "acc", q, "float32", REGISTERS, "all steps"),
         Held("m", "m", row, "float32", REGISTERS, "all steps"),
-        Held("l", "l", row, "float32", REGISTERS, "all steps"),
+        Held("l", "l", (tile.BLOCK_M, LANES), "float32", REGISTERS, "all steps"),
         *o,
     )
 

@@ -3,7 +3,7 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-# Beyond 2^28 neighbouring float32 scores are 16 or more powers of two apart.
+# From |m| · scale = 2^28 on, neighbouring float32 exponents are 16 or more apart.
 COARSE_FROM = gl.constexpr(268435456.0)
 
 
@@ -32,7 +32,7 @@ def sum_of_lanes(p, ROWS: gl.constexpr, BLOCK_N: gl.constexpr):
 
 @gluon.jit
 def weighed(s, m_i, scale, coarse, MASKED: gl.constexpr):
-    """The new m_i, alpha, and P = 2^((s − m) · scale), which is one multiplication and subtraction in one instruction.
+    """The new m_i, alpha, and P = 2^((s − m) · scale), whose exponent is one instruction.
 
     That rounds m · scale, not the difference: an error of its last place, which P and l share and the division takes
     out, and which overflows P only from COARSE_FROM on. There scores are equal or so far apart that a weight is 1 or
