@@ -4,12 +4,14 @@ python -m benchmarks.long_orders [--kernel flash_ws --kernel flash] [--save FOLD
 """
 
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -42,12 +44,17 @@ def main(
     save: Annotated[Path | None, typer.Option(help="Folder that keeps the Runs.")] = None,
 ) -> None:
     """Every problem in every order and by cuDNN, twice."""
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs an NVIDIA GPU.")
+    names = tuple(kernel or ("flash",))
+    if unknown := [name for name in names if name not in all_kernels()]:
+        sys.exit(f"Kernel {unknown[0]!r} is not known; choose {', '.join(all_kernels())}.")
     with ExitStack() as stack:
         os.environ["BYTESCOPE_RUNS"] = str(save or stack.enter_context(tempfile.TemporaryDirectory()))
         worker = Worker(DEVICE)
         table = Table("problem", "kernel", "HBM read, GB", "of Q + K + V", "HBM write, GB", "L2↔SM, GB", "ms")
         for (problem, orders), _ in product(PROBLEMS, range(TIMES)):
-            for workload in _workloads(tuple(kernel or ("flash",)), problem, orders):
+            for workload in _workloads(names, problem, orders):
                 status = worker.submit((workload,)).wait()
                 if status.state != "done":
                     table.add_row(problem.label, _name(workload), status.error[:80])

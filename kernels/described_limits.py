@@ -14,7 +14,8 @@ def refuse_undescribed_rows(title: str, problem: AttentionProblem) -> None:
         near = -(-problem.head_dim // multiple) * multiple
         raise Refused(
             f"{title} reads tiles by tensor descriptors, whose rows are multiples of {DESCRIBED_BYTES} bytes, so "
-            f"head_dim in {problem.dtype} is one of {multiple}; it is {problem.head_dim}: choose {near}, or flash."
+            f"head_dim in {problem.dtype} is a multiple of {multiple}; it is {problem.head_dim}: "
+            f"choose {near}, or flash."
         )
 
 

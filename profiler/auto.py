@@ -18,6 +18,8 @@ from profiler.strict_json import loads
 from profiler.workload import CPU, TraceRequest, Workload, workloads
 
 KERNEL = "auto"  # what stands for the choice where a kernel is named
+FEW_QUERIES = 16  # up to which, beside many keys, it is K and V that are read and shared out
+MANY_KEYS = 16  # times as many as queries
 FOLDER = Path(__file__).with_name("auto_tables")
 
 
@@ -27,13 +29,23 @@ How = tuple[int, str, int, TraceRequest | None, str, bool, bool]
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest at a problem: `seconds` is the median of a pass, `of` how many kernels and tiles were measured."""
+    """The fastest at a problem: `seconds` is the median of a pass, `of` how many kernels and tiles were measured.
+
+    Raises Refused for what no measurement gives.
+    """
 
     problem: AttentionProblem
     kernel: str
     tile: TileConfig | None
     seconds: float
     of: int
+
+    def __post_init__(self) -> None:
+        if not (self.seconds > 0 and self.of > 0):
+            raise Refused(f"{self.of} kernels and tiles in {self.seconds} seconds is no measurement.")
+        kernel = all_kernels().get(self.kernel)
+        if kernel is not None and (self.tile is None) == kernel.is_tiled:
+            raise Refused(f"{self.kernel} {'needs a tile' if kernel.is_tiled else 'takes no tile'}.")
 
 
 @dataclass(frozen=True)
@@ -61,9 +73,17 @@ def has_table(gpu: str) -> bool:
 
 @cache
 def tables() -> dict[str, Table]:
-    """Every table in FOLDER, by the GPU's name. Raises NotARun for a file that holds none."""
-    read = (decode(Table, loads(path.read_bytes(), path.name), path.name) for path in sorted(FOLDER.glob("*.json")))
-    return {table.gpu: table for table in read}
+    """Every table in FOLDER, by the GPU's name. Raises NotARun for a file that holds none, and for two of one GPU."""
+    found: dict[str, Table] = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        try:
+            table = decode(Table, loads(path.read_bytes(), path.name), path.name)
+        except OSError as fault:
+            raise NotARun(f"{path.name} cannot be read ({fault.strerror}).") from fault
+        if table.gpu in found:
+            raise NotARun(f"{path.name} is a second table of {table.gpu}.")
+        found[table.gpu] = table
+    return found
 
 
 def choose(problem: AttentionProblem, device: DeviceInfo) -> Choice:
@@ -134,11 +154,15 @@ def sentence(choice: Choice, tile: TileConfig | None) -> str:
 
 
 def distance(one: AttentionProblem, other: AttentionProblem) -> tuple[float, ...]:
-    """How unlike two problems are to a kernel: the mask, the bytes of an element and the width of a head come first.
+    """How unlike two problems are to a kernel. First come few queries, the mask, an element's bytes and a head's width.
 
     The rest are ratios, in powers of two: those of lengths, of (batch, head) and of the query heads that share K and V.
     """
-    first = _is_causal(one) != _is_causal(other), (one.window is None) != (other.window is None)
+    first = (
+        _has_few_queries(one) != _has_few_queries(other),
+        _is_causal(one) != _is_causal(other),
+        (one.window is None) != (other.window is None),
+    )
     ratios = (
         (one.seq_len_q, other.seq_len_q),
         (one.seq_len_kv, other.seq_len_kv),
@@ -154,9 +178,14 @@ def distance(one: AttentionProblem, other: AttentionProblem) -> tuple[float, ...
     )
 
 
+def _has_few_queries(problem: AttentionProblem) -> bool:
+    """Whether K and V are what is read and shared out, as in decoding."""
+    return problem.seq_len_q <= FEW_QUERIES and problem.seq_len_kv >= MANY_KEYS * problem.seq_len_q
+
+
 def _is_causal(problem: AttentionProblem) -> bool:
-    """Whether causal hides anything; it does not from one query, which stands at the last key."""
-    return problem.causal and problem.seq_len_q > 1
+    """Whether causal hides much; it does not from few queries, which stand at the last keys."""
+    return problem.causal and not _has_few_queries(problem)
 
 
 def tile_for(choice: Choice, problem: AttentionProblem) -> TileConfig | None:

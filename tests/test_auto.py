@@ -74,7 +74,7 @@ def test_the_nearest_that_runs_is_chosen(problem: AttentionProblem, kernel: str)
 def test_distance_by_hand() -> None:
     """Mask, window, bytes of an element and width by themselves; then octaves of length, heads and group."""
     other = AttentionProblem(2, 16, 4, 1024, 1024, 100, "float32", window=5)
-    assert auto.distance(LONG, other) == (0, 1, 1, 0, 3 + 3 + 1 + 2)
+    assert auto.distance(LONG, other) == (0, 0, 1, 1, 0, 3 + 3 + 1 + 2)
 
 
 def test_what_it_cannot_choose_is_one_sentence() -> None:
@@ -178,3 +178,38 @@ def test_what_chooses_no_kernel_says_so(
     assert answer.err == (
         f"auto chooses a kernel for one problem and the GPU that measures it; {what} takes their names.\n"
     )
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 128, 192])
+@pytest.mark.parametrize(("queries", "causal"), [(1, False), (1, True), (4, True), (16, True)])
+def test_few_queries_beside_many_keys_weigh_more_than_mask_and_width(head_dim: int, queries: int, causal: bool) -> None:
+    """Of 32 programs, one for each query head, 100 SMs would see nothing."""
+    problem = replace(DECODE, seq_len_q=queries, seq_len_kv=131_072, head_dim=head_dim, causal=causal)
+    assert auto.choose(problem, H200).kernel == "split_kv"
+    assert auto.choose(replace(problem, seq_len_q=17), H200).kernel != "split_kv"
+    assert auto.choose(replace(problem, seq_len_kv=15 * queries), H200).kernel != "split_kv"
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"seconds": -1.0}, "7 kernels and tiles in -1.0 seconds is no measurement"),
+        ({"of": 0}, "0 kernels and tiles in 0.0008 seconds is no measurement"),
+        ({"tile": None}, "flash_ws needs a tile"),
+        ({"kernel": "cudnn"}, "cudnn takes no tile"),
+    ],
+)
+def test_what_no_measurement_gives_is_no_choice(folder: Path, broken: dict[str, object], words: str) -> None:
+    document = json.loads((folder / "h200.json").read_text())
+    document["choices"][0] |= broken
+    (folder / "h200.json").write_text(json.dumps(document))
+    assert words in auto.fault()
+
+
+def test_a_table_that_cannot_be_opened_and_a_second_of_one_gpu_are_told(folder: Path) -> None:
+    (folder / "i.json").mkdir()
+    assert auto.fault().startswith("auto cannot read its table: i.json cannot be read (Is a directory).")
+    auto.tables.cache_clear()
+    (folder / "i.json").rmdir()
+    (folder / "i.json").write_text((folder / "h200.json").read_text())
+    assert "i.json is a second table of NVIDIA H200." in auto.fault()
