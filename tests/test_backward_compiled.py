@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from kernels.shared_memory import SharedMemory
 from profiler.compile_pool import compile_all
 from profiler.compiled_code import PTX, code_of
 from profiler.resources import Configuration, LaunchResources
+from tests.compiled_apart import caches_in
 
 WIDE = AttentionProblem(1, 16, 16, 8192, 8192, 128, "bfloat16", backward=True)
 RAGGED = AttentionProblem(1, 4, 2, 1000, 1000, 64, "float16", causal=True, backward=True)
@@ -32,10 +32,7 @@ Compiled = dict[Configuration, dict[str, tuple[LaunchResources, str]]]
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
     """What each launch takes, and its PTX, by name."""
-    folder: Path = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BYTESCOPE_CACHE", str(folder))
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+    with caches_in(tmp_path_factory.mktemp("compiled")):
         found = list(compile_all((POINTERS, DESCRIPTORS, WS_WIDEST, *SPECIALISED)))
         yield {
             one.configuration: {launch.launch: (launch, code_of(one, launch, PTX)) for launch in one.launches}

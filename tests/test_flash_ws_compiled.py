@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, AttentionProblem,
 from profiler.compile_pool import compile_all
 from profiler.compiled_code import SASS, code_of
 from profiler.resources import Configuration, LaunchResources
+from tests.compiled_apart import caches_in
 
 HEAD_DIMS = (64, 128, 256)
 PLAIN = [(head_dim, order) for head_dim in HEAD_DIMS for order in (LINEAR, PERSISTENT)]
@@ -30,10 +30,7 @@ def configuration(head_dim: int, order: str) -> Configuration:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiled]:
     """What the launch takes, and its machine code, by head_dim and order."""
-    folder: Path = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BYTESCOPE_CACHE", str(folder))
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+    with caches_in(tmp_path_factory.mktemp("compiled")):
         by_configuration = {
             one.configuration: one for one in compile_all([configuration(*one) for one in (*PLAIN, *MASKED)])
         }

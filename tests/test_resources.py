@@ -24,6 +24,7 @@ from profiler.occupancy import Waves
 from profiler.resource_cache import ResourceCache, resources_folder, triton_version
 from profiler.resources import Code, Configuration, LaunchResources, Resources, configurations, on_gpu, why_not
 from profiler.target import gpu_target
+from tests.compiled_apart import caches_in
 
 ROOT = Path(__file__).parents[1]
 SMALL = AttentionProblem(1, 2, 2, 64, 64, 16, "float16")
@@ -49,9 +50,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[Configuration, Resources]]]:
     """CHOSEN, compiled once into a cache of the module's own; its folder comes first."""
     folder = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BYTESCOPE_CACHE", str(folder))
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+    with caches_in(folder):
         yield folder, {one.configuration: one for one in compile_all(CHOSEN)}
 
 
