@@ -15,7 +15,7 @@ from profiler.codec import NotARun, decode
 from profiler.device import cpu_device, detect, limits
 from profiler.run import DeviceInfo
 from profiler.strict_json import loads
-from profiler.workload import CPU, TraceRequest, Workload, workloads
+from profiler.workload import CPU, TraceRequest, Workload, require_tile, workloads
 
 KERNEL = "auto"  # what stands for the choice where a kernel is named
 FEW_QUERIES = 16  # up to which, beside many keys, it is K and V that are read and shared out
@@ -44,8 +44,8 @@ class Choice:
         if not (self.seconds > 0 and self.of > 0):
             raise Refused(f"{self.of} kernels and tiles in {self.seconds} seconds is no measurement.")
         kernel = all_kernels().get(self.kernel)
-        if kernel is not None and (self.tile is None) == kernel.is_tiled:
-            raise Refused(f"{self.kernel} {'needs a tile' if kernel.is_tiled else 'takes no tile'}.")
+        if kernel is not None:
+            require_tile(self.kernel, kernel.is_tiled, self.tile)
 
 
 @dataclass(frozen=True)

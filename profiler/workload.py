@@ -63,8 +63,8 @@ class Workload:
         if not MIN_REPEATS <= self.repeats <= MAX_REPEATS:
             raise Refused(f"passes is {shown(self.repeats)}; choose {MIN_REPEATS} to {MAX_REPEATS}.")
         is_open = self.tile is not None and is_own(self.kernel) and not self.like
-        if kernel.is_tiled != (self.tile is not None) and not is_open:
-            raise Refused(f"Kernel {self.kernel} {'needs a tile' if self.tile is None else 'takes no tile'}.")
+        if not is_open:
+            require_tile(self.kernel, kernel.is_tiled, self.tile)
         if self.tile is not None:
             self._check_tiles(self.tile)
         if self.tile is not None and (used := kernel.cut(self.problem, self.tile)) != self.tile:
@@ -100,6 +100,12 @@ class Workload:
     def on_gpu(self) -> bool:
         """False where the kernel runs through Triton's interpreter or on torch's CPU path."""
         return self.device != CPU
+
+
+def require_tile(kernel: str, is_tiled: bool, tile: TileConfig | None) -> None:
+    """Raise Refused for a tiled kernel without a tile, and for a tile of one that has none."""
+    if is_tiled != (tile is not None):
+        raise Refused(f"Kernel {kernel} {'needs a tile' if tile is None else 'takes no tile'}.")
 
 
 def require_known(device: str) -> None:
