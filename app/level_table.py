@@ -12,7 +12,7 @@ from app.subject import Subject
 from app.tensor_names import tensor_title
 from app.tile_moment import Moment
 from kernels.gpu_limits import REGISTER_FILE_BYTES
-from kernels.on_chip import REGISTERS, SHARED, Held
+from kernels.on_chip import ONE_STEP, REGISTERS, SHARED, Held
 
 MEANING = {
     "q": "the queries at hand",
@@ -184,7 +184,7 @@ def _now(part: Held, moment: Moment) -> str:
     if part.tensor in ("s", "p"):
         if moment.keys is None:
             return "–"
-        return "this tile" if part.stays == "one step" else "the tile before, then this one"
+        return "this tile" if part.stays == ONE_STEP else "the tile before, then this one"
     return _span(*moment.rows)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kernels.problem import ELEMENT_BYTES, AttentionProblem
 
 SHARED, REGISTERS = "shared memory", "registers"
+ONE_STEP = "one step"  # how long what belongs to the KV tile at hand stays
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def tiled(
         Held("Q", "q", q, dtype, SHARED, q_stays),
         Held("K", "k", kv, dtype, SHARED, kv_stays),
         Held("V", "v", kv, dtype, SHARED, kv_stays),
-        Held("S", "s", s, "float32", REGISTERS, "one step"),
-        Held("P", "p", s, dtype, REGISTERS, "one step"),
+        Held("S", "s", s, "float32", REGISTERS, ONE_STEP),
+        Held("P", "p", s, dtype, REGISTERS, ONE_STEP),
         Held("acc", "acc", q, "float32", REGISTERS, state),
         Held("m", "m", row, "float32", REGISTERS, state),
         Held("l", "l", row, "float32", REGISTERS, state),

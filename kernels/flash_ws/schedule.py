@@ -5,7 +5,7 @@ from dataclasses import replace
 from kernels.flash_ws import gradient_schedule
 from kernels.flash_ws.gradient_schedule import width_of
 from kernels.flash_ws.sections import side_by_side
-from kernels.on_chip import REGISTERS, SHARED, Held
+from kernels.on_chip import ONE_STEP, REGISTERS, SHARED, Held
 from kernels.problem import FLOAT32_BYTES, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
 from kernels.row_walk import RowWalk
 from kernels.schedule import Schedule
@@ -117,7 +117,7 @@ def held(problem: AttentionProblem, tile: TileConfig) -> tuple[Held, ...]:
         Held("Q", "q", q, dtype, SHARED, "all steps"),
         Held("K", "k", kv, dtype, SHARED, streams),
         Held("V", "v", kv, dtype, SHARED, streams),
-        Held("S", "s", s, "float32", REGISTERS, "one step"),
+        Held("S", "s", s, "float32", REGISTERS, ONE_STEP),
         Held("P", "p", s, *p, "until the next step's scores are on their way"),
         Held("acc", "acc", q, "float32", REGISTERS, "all steps"),
         Held("m", "m", row, "float32", REGISTERS, "all steps"),
