@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.base import all_kernels
-from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, TileConfig
+from kernels.own import kernel_named
+from kernels.problem import LINEAR, LONGEST_FIRST, PERSISTENT, SAWTOOTH, AttentionProblem, Refused, TileConfig
 from profiler.run import Run
 from profiler.store import load, runs_folder
 from profiler.worker import Worker
@@ -47,8 +48,11 @@ def main(
     if not torch.cuda.is_available():
         sys.exit("This benchmark needs an NVIDIA GPU.")
     names = tuple(kernel or ("flash",))
-    if unknown := [name for name in names if name not in all_kernels()]:
-        sys.exit(f"Kernel {unknown[0]!r} is not known; choose {', '.join(all_kernels())}.")
+    try:
+        for name in names:
+            kernel_named(name)
+    except Refused as reason:
+        sys.exit(str(reason))
     with ExitStack() as stack:
         os.environ["BYTESCOPE_RUNS"] = str(save or stack.enter_context(tempfile.TemporaryDirectory()))
         worker = Worker(DEVICE)

@@ -81,8 +81,9 @@ def refuse_flex(problem: AttentionProblem, tile: TileConfig, gpu: GpuLimits | No
 
 def _on_gpu(title: str, least: tuple[int, int], problem: AttentionProblem, gpu: GpuLimits | None) -> GpuLimits:
     """The GPU. Raises Refused by why_not_on, and for masks and grids that no backend of torch's attention has."""
-    if gpu is None or why_not_on(title, least, gpu):
-        raise Refused(why_not_on(title, least, gpu))
+    reason = why_not_on(title, least, gpu)
+    if gpu is None or reason:
+        raise Refused(reason)
     if problem.window is not None:
         raise Refused(f"{title} is run through torch's attention, which has no window; choose none, or flex or flash.")
     if problem.causal and problem.seq_len_q != problem.seq_len_kv:
