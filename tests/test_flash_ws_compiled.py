@@ -50,7 +50,9 @@ def test_all_exponentials_of_a_tile_come_before_the_wait_for_the_product_before_
 @pytest.mark.parametrize(("head_dim", "order"), PLAIN)
 def test_who_has_the_turn(compiled: Compiled, head_dim: int, order: str) -> None:
     """At head_dim 64 the softmax is done in turn, and given on behind the last exponential; wider, the products are."""
-    for loop in LOOP.findall(compiled[head_dim, order][1]):
+    loops = LOOP.findall(compiled[head_dim, order][1])
+    assert len(loops) == GROUPS
+    for loop in loops:
         waits, gives = "BAR.SYNC.DEFER_BLOCKING 0x8, 0x100", "BAR.ARV"
         if head_dim == 64:
             assert waits in loop or waits.replace("0x8", "0x9") in loop
